@@ -280,17 +280,17 @@ def _finite_pair(y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
     check_consistent_length(y_true, y_pred)
     pair = []
     for name, y in [("y_true", y_true), ("y_pred", y_pred)]:
-        given, entries = y, plain(y)
+        column, entries = y, plain(y)
         dtype: Any = np.float64
         if isinstance(entries, list | tuple) and all(isinstance(x, Integral) for x in entries):
             # Large integers, which float64 would merge, stay different.
             dtype = np.int64 if max(map(abs, entries), default=0) < 2**63 else object
-            given = np.array(entries, dtype)
-        given = column_or_1d(unmasked(given))
-        if given.dtype.kind not in "fiubO":  # neither dates nor str count as numbers
-            raise ValueError(f"{name} has dtype {given.dtype}; expected numbers.")
+            column = np.array(entries, dtype)
+        column = column_or_1d(unmasked(column))
+        if column.dtype.kind not in "fiubO":  # neither dates nor str count as numbers
+            raise ValueError(f"{name} has dtype {column.dtype}; expected numbers.")
         limits = {"ensure_2d": False, "ensure_min_samples": 2}
-        pair.append(check_array(given, dtype=dtype, input_name=name, **limits))
+        pair.append(check_array(column, dtype=dtype, input_name=name, **limits))
     return pair
 
 

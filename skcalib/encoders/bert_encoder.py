@@ -380,12 +380,6 @@ class BertEncoder(WithMemory, TextTransformer):
     def _n_features_out(self) -> int:
         return self._recipe.n_features
 
-    def _for_export(self, **changes: Any) -> Self:
-        """Return a copy in float32 that keeps nothing on disk, with changes to its recipe."""
-        other = copy(self).set_params(memory=None, verbose=False)
-        other._recipe = replace(self._recipe, dtype="float32", **changes)
-        return other
-
     def _warn_of_choices(
         self, backbone: Backbone, shipped: Declared, pooling: str, layers: tuple[int, ...]
     ) -> None:
@@ -465,6 +459,23 @@ class BertEncoder(WithMemory, TextTransformer):
         return hasattr(self, "_recipe")
 
 
+def recipe_of(fitted: BertEncoder) -> Recipe:
+    """Return how a fitted encoder turns texts into vectors."""
+    return fitted._recipe
+
+
+def backbone_of(fitted: BertEncoder) -> Backbone:
+    """Return the loaded model of a fitted encoder."""
+    return fitted._backbone()
+
+
+def for_export(fitted: BertEncoder, **changes: Any) -> BertEncoder:
+    """Return a copy in float32 that keeps nothing on disk, with changes to its recipe."""
+    other = copy(fitted).set_params(memory=None, verbose=False)
+    other._recipe = replace(fitted._recipe, dtype="float32", **changes)
+    return other
+
+
 def _encode_with(fitted: BertEncoder, memory: Any, texts: Sequence[str]) -> np.ndarray:
     """Encode with a memory, which an encoder that is sent to a worker leaves behind."""
     return copy(fitted).set_params(memory=memory).transform(texts)
@@ -542,9 +553,9 @@ def _resolve_max_length(max_length: int | None, backbone: Backbone, shipped: Dec
     added = backbone.tokenizer.num_special_tokens_to_add()
     most, length = max(usual, backbone.max_length), max_length or usual
     if not added < length <= most:
-        given = "" if max_length else " is declared by the folder (max_seq_length)"
+        source = "" if max_length else " is declared by the folder (max_seq_length)"
         raise ValueError(
-            f"max_length={length}{given}; this model accepts {added + 1} to {most} tokens, "
+            f"max_length={length}{source}; this model accepts {added + 1} to {most} tokens, "
             f"including its {added} special tokens. Set max_length to a number in this range."
         )
     return int(length)

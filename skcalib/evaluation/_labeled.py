@@ -13,9 +13,8 @@ from sklearn.utils.validation import check_consistent_length
 
 from skcalib.encoders.any_encoder import encoded, fitted_on
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
-from skcalib.similarity.classifier.refinement import nearness
 from skcalib.utils.base import progress
-from skcalib.utils.cosines import blocks
+from skcalib.utils.cosines import blocks, nearness
 from skcalib.utils.labels import labels_of
 from skcalib.utils.texts import as_texts, distinct
 from skcalib.utils.vectors import comparable, unit_rows

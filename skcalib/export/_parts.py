@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration.linear_steps import flat
 from skcalib.calibration.neighbors.estimator import NeighborSmoothing
-from skcalib.encoders.bert_encoder import BertEncoder
+from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, for_export, recipe_of
 from skcalib.encoders.recipe import Recipe
 from skcalib.export._steps import check_steps
 from skcalib.similarity.bi_encoder import BiEncoder
@@ -38,7 +38,7 @@ class Parts(NamedTuple):
 
     def backbone(self) -> Backbone:
         """Return the loaded model."""
-        return self.encoder._backbone()
+        return backbone_of(self.encoder)
 
     @property
     def is_unit(self) -> bool:
@@ -56,7 +56,7 @@ def take_apart(pipeline: Any) -> Parts:
     similarity, pipeline = "cosine", getattr(pipeline, "best_estimator_", pipeline)
     if isinstance(pipeline, BiEncoder):
         check_is_fitted(pipeline)
-        similarity, pipeline = pipeline._similarity, pipeline.encoder_
+        similarity, pipeline = pipeline.similarity_, pipeline.encoder_
     encoder, *steps = [*flat(pipeline)] or [pipeline]
     if not isinstance(encoder, BertEncoder):
         raise TypeError(
@@ -69,11 +69,11 @@ def take_apart(pipeline: Any) -> Parts:
     check_steps(steps)
     # The scaling of an encoder to unit length is one more step.
     scaling = (Normalizer(),) if encoder.normalize_ else ()
-    encoder = encoder._for_export(normalize=False)
-    return Parts(encoder, (*scaling, *map(_for_export, steps)), similarity, encoder._recipe)
+    encoder = for_export(encoder, normalize=False)
+    return Parts(encoder, (*scaling, *map(_exact, steps)), similarity, recipe_of(encoder))
 
 
-def _for_export(step: Any) -> Any:
+def _exact(step: Any) -> Any:
     """Return a copy that searches exactly, and knows no names of columns."""
     step = copy.copy(step)
     vars(step).pop("feature_names_in_", None)  # of the frames that `set_output` asked for
@@ -116,7 +116,7 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
         raise ValueError(
             f"This {type(module).__name__} has {fault}. Encode with the pipeline itself."
         )
-    texts, encoder = some_texts(parts), parts.encoder._for_export(stride=None)
+    texts, encoder = some_texts(parts), for_export(parts.encoder, stride=None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that these are cut off
         return texts, apply(parts.steps, encoder.transform(texts))

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from skcalib.encoders.bert_encoder import for_export
 from skcalib.export._parts import Parts, apply, take_apart
 from skcalib.utils.texts import as_texts
 from skcalib.utils.vectors import unit_rows
@@ -117,7 +118,7 @@ def _expected(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
     for prompt in dict.fromkeys((recipe.prompt, "")):
         missing = "" if prompt == recipe.prompt else f", without the prompt {recipe.prompt!r}"
         skip = recipe.skip if prompt else 0
-        raw = parts.encoder._for_export(prompt=prompt, skip=skip).transform(texts)
+        raw = for_export(parts.encoder, prompt=prompt, skip=skip).transform(texts)
         expected[f"calibrated{missing}"] = unit_rows(apply(parts.steps, raw))[0]
         expected[f"raw{missing}"] = unit_rows(raw)[0]
     return expected

@@ -72,8 +72,8 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     chain += [modules.Normalize()] if is_unit else []
     texts = some_texts(parts)
     tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
-    found = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
-    kept = [_kept(ids, parts) for ids in found]
+    token_ids = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+    kept = [_kept(ids, parts) for ids in token_ids]
     expected = np.stack([table[ids].sum(axis=0) / max(len(ids), 1) for ids in kept])
     expected = unit_rows(expected)[0] if is_unit else expected
     as_what = " as a table of word vectors"

@@ -134,8 +134,8 @@ class ShiftMonitor(VersionedState):
             If rows are too few or not finite, or the whitening was fitted on just these.
         """
         rate = {"false_alarm_rate": [Interval(Real, 0, 1, closed="neither")]}
-        given = {"false_alarm_rate": self.false_alarm_rate}
-        validate_parameter_constraints(rate, given, type(self).__name__)
+        parameters = {"false_alarm_rate": self.false_alarm_rate}
+        validate_parameter_constraints(rate, parameters, type(self).__name__)
         if not isinstance(self.whitening, Whitening):
             raise TypeError(
                 f"whitening is of type {type(self.whitening).__name__}; expected a fitted "
@@ -317,8 +317,8 @@ class EvidenceDisplay(Display):
         monitor._check_is_fitted()
         n_seen, evidence = monitor.history_.T
         threshold = 1 / monitor.false_alarm_rate
-        found = cls(n_seen, evidence, threshold, monitor.shifted_at_, name=name)
-        return found.plot(ax, **kwargs)
+        display = cls(n_seen, evidence, threshold, monitor.shifted_at_, name=name)
+        return display.plot(ax, **kwargs)
 
     def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:
         (self.line_,) = ax.plot(self.n_seen, self.evidence, **{"label": self.name, **kwargs})

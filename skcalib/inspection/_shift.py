@@ -136,7 +136,9 @@ def mahalanobis_threshold(
     n_alone = np.isposinf(distances[first]).sum()
     hint = f" {n_alone} of them span an axis alone: set noise='auto'." if n_alone else ""
     kind = "distinct fitted vectors"
-    return max(threshold_of(found, rate, kind, hint) for found in (distances[first], distances))
+    return max(
+        threshold_of(sample, rate, kind, hint) for sample in (distances[first], distances)
+    )
 
 
 def shift(whitening: Whitening, X: Any, fitted: Any) -> Shift:

@@ -10,7 +10,7 @@ from sklearn.preprocessing import Normalizer
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration.linear_steps import flat, linear_map
-from skcalib.encoders.bert_encoder import BertEncoder
+from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, recipe_of
 from skcalib.encoders.recipe import POOLINGS
 from skcalib.inspection._displays import Display
 
@@ -177,7 +177,7 @@ def _terms_of(pipeline: Any, texts: list[str], join: bool) -> list[_Terms]:
         )
     for step in (encoder, *steps):
         check_is_fitted(step)
-    recipe = encoder._recipe
+    recipe = recipe_of(encoder)
     if recipe.pooling not in MEANS:
         raise ValueError(
             f"pooling={recipe.pooling!r} is no mean over tokens, so a cosine of its vectors is "
@@ -186,7 +186,7 @@ def _terms_of(pipeline: Any, texts: list[str], join: bool) -> list[_Terms]:
     maps = [_map_of(step) for step in steps]
     from skcalib.encoders.model.token_terms import token_terms
 
-    backbone, found = encoder._backbone(), []
+    backbone, of_texts = backbone_of(encoder), []
     for text in texts:
         of_text = token_terms(backbone, recipe, text)
         terms, shares = of_text.terms, of_text.shares[:, None]
@@ -201,10 +201,10 @@ def _terms_of(pipeline: Any, texts: list[str], join: bool) -> list[_Terms]:
         if join:
             words = np.zeros((len(of_text.words), terms.shape[1]))
             np.add.at(words, of_text.word_of, terms)
-            found.append(_Terms(of_text.words, words))
+            of_texts.append(_Terms(of_text.words, words))
         else:
-            found.append(_Terms(of_text.tokens, terms))
-    return found
+            of_texts.append(_Terms(of_text.tokens, terms))
+    return of_texts
 
 
 def _map_of(step: Any) -> Any:

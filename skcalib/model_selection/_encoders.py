@@ -11,7 +11,7 @@ from typing import Any
 from sklearn.base import clone
 
 from skcalib.encoders.any_encoder import as_encoder
-from skcalib.encoders.bert_encoder import BertEncoder, resolve_layers
+from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, resolve_layers
 from skcalib.encoders.recipe import POOLINGS
 from skcalib.utils.sklearn_compat import check_params
 
@@ -131,7 +131,7 @@ def _listed(values: Any) -> list[Any]:
 
 def _states(shipped: BertEncoder, poolings: Sequence[str], layers: Any) -> list[State]:
     """Pairs of pooling and layer to try."""
-    backbone = shipped._backbone()
+    backbone = backbone_of(shipped)
     n_layers = backbone.n_layers
     asked = [*range(n_layers + 1)] if layers is None else _listed(layers)
     for state in product(poolings, asked):

@@ -48,6 +48,8 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     ----------
     encoder_ : estimator
         The fitted clone.
+    similarity_ : str
+        The `similarity` of the fit, which `predict` uses.
     scale_ : SimilarityScale
         Thresholds and p-values of cosines, from the pairs of up to 2,000 fitted texts drawn at
         random, computed at first use. If the encoder has steps
@@ -95,7 +97,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
 
     # In a search, groups go to the splitter only, unless set_fit_request asks for more.
     __metadata_request__fit = {"groups": False}
-    _state_version = 9
+    _state_version = 10
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -128,7 +130,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
             )
         texts, groups = distinct_texts(X, groups)
         self._space = TextSpace(self.encoder).fit(texts, groups)
-        self._similarity = self.similarity
+        self.similarity_ = self.similarity
         sample = distinct(texts)[0]
         if len(sample) > SAMPLED_TO_FIT:
             n_samples = SAMPLED_TO_FIT
@@ -156,12 +158,12 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         texts, inverse = distinct(left + right)
         vectors, silent = encode(self.encoder_, texts)
         warn_of_silent(silent, texts)
-        if self._similarity != "euclidean":
+        if self.similarity_ != "euclidean":
             vectors = np.where(silent[:, None], 0, vectors)
         similarity = self._similarities(vectors, inverse[: len(left)], inverse[len(left) :])
         if not np.isfinite(similarity).all():
             raise ValueError(
-                f"The {self._similarity} of pair {np.flatnonzero(~np.isfinite(similarity))[0]} "
+                f"The {self.similarity_} of pair {np.flatnonzero(~np.isfinite(similarity))[0]} "
                 "is not finite: its vectors are not finite, or their products overflow "
                 "float64. Check what the encoder returns for these texts."
             )
@@ -171,9 +173,9 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     def scale_(self) -> SimilarityScale:
         """The scale of similarity, fitted at first use."""
         check_is_fitted(self)
-        if self._similarity != "cosine":
+        if self.similarity_ != "cosine":
             raise ValueError(
-                f"BiEncoder has similarity={self._similarity!r}; thresholds and p-values need "
+                f"BiEncoder has similarity={self.similarity_!r}; thresholds and p-values need "
                 "cosines. Set similarity='cosine'."
             )
         if self._scale is None:  # a search never needs it
@@ -224,12 +226,12 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     @np.errstate(over="ignore", invalid="ignore")
     def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Similarities of the rows ``i`` to the rows ``j``, pair by pair, in float64."""
-        cosine = self._similarity == "cosine"
+        cosine = self.similarity_ == "cosine"
         rows = unit_rows(vectors)[0] if cosine else vectors.astype(np.float64)
         similarity = np.empty(len(i))
         for pairs in gen_batches(len(i), PAIRS_AT_A_TIME):
             a, b = rows[i[pairs]], rows[j[pairs]]
-            if self._similarity == "euclidean":
+            if self.similarity_ == "euclidean":
                 similarity[pairs] = -unit_rows(a - b)[1]
             else:
                 similarity[pairs] = np.einsum("ij,ij->i", a, b)

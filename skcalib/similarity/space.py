@@ -128,8 +128,8 @@ def calibrates(encoder: Any) -> bool:
         return calibrates(encoder.estimator)
     if isinstance(encoder, Pipeline):
         return any(calibrates(s) for _, s in encoder.steps if not isinstance(s, str | None))
-    found = getattr(encoder, "best_estimator_", None)
-    return found is not None and calibrates(found)
+    best = getattr(encoder, "best_estimator_", None)
+    return best is not None and calibrates(best)
 
 
 def unit_vectors(vectors: np.ndarray) -> np.ndarray:

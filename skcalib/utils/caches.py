@@ -62,20 +62,20 @@ class VectorMemory:
 
     def read(self, key: Hashable, texts: Sequence[str]) -> list[Found]:
         """Return the vectors of those texts that are known."""
-        found: dict[_Part, tuple[list[int], list[int]]] = {}
+        by_part: dict[_Part, tuple[list[int], list[int]]] = {}
         with self._lock:
             places = self._places.get(key, {})
             for i, text in enumerate(texts):
                 if text in places:
                     part, row = places[text]
-                    rows, inside = found.setdefault(part, ([], []))
+                    rows, inside = by_part.setdefault(part, ([], []))
                     rows.append(i)
                     inside.append(row)
-            for part in found.keys() & self._parts.keys():
+            for part in by_part.keys() & self._parts.keys():
                 self._parts.move_to_end(part)
         return [
             Found(np.array(rows), part.vectors[inside], part.counts[inside])
-            for part, (rows, inside) in found.items()
+            for part, (rows, inside) in by_part.items()
         ]
 
     def write(

@@ -1,8 +1,8 @@
 """Cosines of many vectors with many others, in blocks that fit in memory.
 
-Vectors have unit length, so their products are cosines. Products in float32 are fast, but their
-last bits depend on the other vectors of a block. So what is compared with a threshold, or put
-in order, is computed again by `of_pairs`, in float64.
+Vectors have unit length where nothing else is said, so their products are cosines. Products in
+float32 are fast, but their last bits depend on the other vectors of a block. So what is
+compared with a threshold, or put in order, is computed again by `of_pairs`, in float64.
 """
 
 from collections.abc import Iterable, Iterator
@@ -165,6 +165,15 @@ def best_of_others(
             product[own[block, None] == labels[scaled][part]] = -1
             np.maximum(best[block], product.max(axis=1), out=best[block])
     return best
+
+
+def nearness(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """``x·μ - |μ|²/2``, which is greatest for the mean nearest to x.
+
+    Unlike a cosine, it gives a short mean little influence. The mean of a class with most of
+    the texts, or with unrelated texts, is near that of all texts, and its direction is random.
+    """
+    return texts @ means.T - (means**2).sum(axis=1) / 2
 
 
 def _largest(product: np.ndarray, k: int) -> np.ndarray:

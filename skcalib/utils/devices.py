@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from skcalib.utils.forks import limit_torch_after_fork
 from skcalib.utils.torch_compat import forked_from_cuda
 
 if TYPE_CHECKING:
     import torch
+
+_process = os.getpid()  # in which torch may use several threads
 
 
 def resolve_device(device: str) -> torch.device:
@@ -68,9 +70,14 @@ def plain_torch(device: torch.device) -> Iterator[None]:
     nothing is set, since any default device but the built-in one makes torch pass each
     operation through Python: a third of a training.
     """
+    global _process
     import torch
 
-    limit_torch_after_fork()
+    if _process != os.getpid():
+        # OpenMP would wait for threads that are not there. In a pool of processes, one thread
+        # per process is also the best choice.
+        torch.set_num_threads(1)
+        _process = os.getpid()
     on_cpu = torch.get_default_device().type == "cpu"
     with (
         torch.inference_mode(False),

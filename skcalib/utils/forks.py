@@ -2,7 +2,7 @@
 
 A lock that another thread held would stay locked in the child forever, and what it guards would
 stay half-changed, such as the hooks of a forward pass. So a fork waits until all locks of this
-package are free. OpenMP, by which torch computes, would wait for threads that are not there.
+package are free.
 """
 
 import os
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 _locks: list[Any] = []  # all that were ever made: one for each model loaded, and a few more
 _held: list[Any] = []
-_process = os.getpid()
 
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):
@@ -40,20 +39,6 @@ def fork_safe_lock() -> Any:
     lock = threading.RLock()
     _locks.append(lock)
     return lock
-
-
-def limit_torch_after_fork() -> None:
-    """Let torch use one thread in a process that was forked since the last call.
-
-    To be called before torch computes. In a pool of processes, one thread per process is also
-    the best choice.
-    """
-    global _process
-    if _process != os.getpid():
-        import torch
-
-        _process = os.getpid()
-        torch.set_num_threads(1)
 
 
 def _acquire() -> None:

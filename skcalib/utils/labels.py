@@ -49,13 +49,13 @@ def labels_of(
         )
     if set(map(type, listed)) in ({str}, {int}):  # the usual cases, quickly checked
         return [*listed]
-    found = [
+    unboxed = [
         None if is_missing(x) else x.item() if isinstance(x, np.generic) else x for x in listed
     ]
-    for given, label in zip(listed, found, strict=True):
+    for entry, label in zip(listed, unboxed, strict=True):
         if label is None and not missing:
             raise ValueError(
-                f"{source} has a missing label, {given!r}. Drop it, or replace it with a label."
+                f"{source} has a missing label, {entry!r}. Drop it, or replace it with a label."
             )
         if not objects and (not isinstance(label, Hashable) or isinstance(label, tuple)):
             raise TypeError(
@@ -63,7 +63,10 @@ def labels_of(
                 "str or a number. Join its parts into a str, or flatten a column with ravel()."
             )
     kinds = Number if objects else object
-    if len({isinstance(x, bool) for x in found if x is not None and isinstance(x, kinds)}) > 1:
+    if (
+        len({isinstance(x, bool) for x in unboxed if x is not None and isinstance(x, kinds)})
+        > 1
+    ):
         raise ValueError(
             f"{source} mixes True or False with other labels, and True equals 1. Give labels "
             "of one type."
@@ -71,9 +74,9 @@ def labels_of(
     dtype = getattr(labels, "dtype", None)
     is_float = isinstance(dtype, np.dtype) and dtype.kind == "f"
     bound = 2 / float(np.finfo(dtype if is_float else np.float64).eps)
-    if large := [x for x in found if isinstance(x, float) and abs(x) >= bound]:
+    if large := [x for x in unboxed if isinstance(x, float) and abs(x) >= bound]:
         raise ValueError(
             f"{source} has the label {large[0]}. Floats of this size are rounded, so different "
             "labels may have become equal. Give such labels as str."
         )
-    return found
+    return unboxed

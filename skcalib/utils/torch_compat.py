@@ -1,7 +1,7 @@
 """Private names of torch and transformers, each with a fallback if it is missing.
 
-The two operators of oneDNN are in `encoders.model.packed_linear`, and the parts of MPNet in
-`encoders.model.packed_mpnet`, with their fallbacks.
+The two operators of oneDNN and the parts of MPNet are in `encoders.model.packed`, with their
+fallbacks.
 """
 
 from __future__ import annotations

@@ -43,11 +43,11 @@ def unit_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def digests(vectors: np.ndarray, keys: Any = None) -> np.ndarray:
     """Return a digest of each row, and of its key if there are keys, as 16 bytes."""
     salts = np.zeros(len(vectors), int) if keys is None else keys
-    found = [
+    of_rows = [
         blake2b(row, digest_size=16, salt=int(key).to_bytes(8, "little", signed=True)).digest()
         for row, key in zip(np.ascontiguousarray(vectors), salts, strict=True)
     ]
-    return np.array(found, "V16")
+    return np.array(of_rows, "V16")
 
 
 def first_of_equal(X: np.ndarray) -> np.ndarray:
@@ -65,14 +65,14 @@ def warn_of_silent(silent: Any, texts: Sequence[str] = ()) -> None:
     """Warn of ``texts`` without content, or of zero vectors if ``texts`` is empty."""
     if not silent.any():
         return
-    row, found = int(silent.argmax()), f"{silent.sum():,} of {len(silent):,}"
+    row, message = int(silent.argmax()), f"{silent.sum():,} of {len(silent):,}"
     if len(texts):
-        found += f" texts have no content for the encoder, such as {texts[row]!r:.40}: they "
-        found += "are blank, contain only unknown tokens, or have zero vectors. They are "
-        found += "similar to no other text"
+        message += f" texts have no content for the encoder, such as {texts[row]!r:.40}: they "
+        message += "are blank, contain only unknown tokens, or have zero vectors. They are "
+        message += "similar to no other text"
     else:
-        found += f" vectors are zero, such as row {row}. They are similar to no other vector"
-    warn(f"{found}.")
+        message += f" vectors are zero, such as row {row}. They are similar to no other vector"
+    warn(f"{message}.")
 
 
 def warn_of_lengths(X: Any, mean_square: float) -> None:
@@ -89,10 +89,10 @@ def warn_of_lengths(X: Any, mean_square: float) -> None:
     were_unit = abs(mean_square - 1) < UNIT
     if not len(squares) or (1 - UNIT < squares.min() <= squares.max() < 1 + UNIT) == were_unit:
         return
-    found = float(np.median(squares))
-    if not 0.25 < found / mean_square < 4:
+    usual = float(np.median(squares))
+    if not 0.25 < usual / mean_square < 4:
         warn(
-            f"The vectors have lengths of about {np.sqrt(found):.3g}, and those of the fit had "
+            f"The vectors have lengths of about {np.sqrt(usual):.3g}, and those of the fit had "
             f"{np.sqrt(mean_square):.3g}: only one of the two has unit length. Pass vectors by "
             "the same model and settings as in the fit, or scale both to unit length."
         )

@@ -5,9 +5,9 @@ import torch
 from numpy.testing import assert_allclose
 from torch import nn
 
-import skcalib.encoders.model.packed_linear as packed
+import skcalib.encoders.model.packed as packed
 from skcalib import BertEncoder, clear_caches
-from skcalib.encoders.model.packed_linear import PackedLinear, can_pack, pack_linears
+from skcalib.encoders.model.packed import PackedLinear, can_pack, pack_linears
 
 needs_packing = pytest.mark.skipif(
     not can_pack(torch.float32), reason="this build of torch packs no weights"

@@ -10,7 +10,7 @@ import torch
 import skcalib
 
 ROOT = Path(skcalib.__file__).parent
-PLACES = {"utils/torch_compat.py", "encoders/model/packed_linear.py"}
+PLACES = {"utils/torch_compat.py", "encoders/model/packed.py"}
 
 
 @pytest.mark.parametrize(

@@ -166,9 +166,9 @@ class SpaceAligner(
         check_size(X.shape[1])
         X, Y = _distinct(X, Y)
         ridge = Ridge.fit(X, Y, self.n_components)
-        found = held_out(ridge, X, Y)
-        _warn_of_loss(found, X, Y, self.n_components)
-        self.kept_, self.alpha_, self.n_pairs_ = found.kept, ridge.alpha, len(X)
+        held = held_out(ridge, X, Y)
+        _warn_of_loss(held, X, Y, self.n_components)
+        self.kept_, self.alpha_, self.n_pairs_ = held.kept, ridge.alpha, len(X)
         self._mean_square = float(np.sum(ridge.variance) + ridge.x_mean @ ridge.x_mean)
         self.linear_ = ridge.linear
         return self
@@ -256,29 +256,29 @@ def _distinct(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _warn_of_loss(
-    found: HeldOut, X: np.ndarray, Y: np.ndarray, n_components: int | None
+    held: HeldOut, X: np.ndarray, Y: np.ndarray, n_components: int | None
 ) -> None:
     """Warn if pairs do not belong together, or if too few neighbors stay."""
     n = len(X)
     # A rank among others is uniform, with a variance of 1/12, if a pair is drawn at random.
-    if found.matched < 0.5 + 4 / np.sqrt(12 * found.n):
+    if held.matched < 0.5 + 4 / np.sqrt(12 * held.n):
         few = f", or {n} pairs are too few" if n < FEW else ""
         warn(
             f"The pairs do not belong together{few}: a translated vector is hardly nearer to "
-            f"its own vector in y than to those of other texts ({100 * found.matched:.0f} % of "
+            f"its own vector in y than to those of other texts ({100 * held.matched:.0f} % of "
             "these are farther; 50 % by chance). Check that X and y have the same texts in the "
             "same order."
         )
         return
-    if found.kept >= ENOUGH:
+    if held.kept >= ENOUGH:
         return
     warn(
-        f"Of a text's nearest neighbors {100 * found.kept:.0f} % stay when its vector is "
-        f"translated (kept_), estimated from {n:,} pairs. {_hope(found, X, Y, n_components)}"
+        f"Of a text's nearest neighbors {100 * held.kept:.0f} % stay when its vector is "
+        f"translated (kept_), estimated from {n:,} pairs. {_hope(held, X, Y, n_components)}"
     )
 
 
-def _hope(found: HeldOut, X: np.ndarray, Y: np.ndarray, n_components: int | None) -> str:
+def _hope(held: HeldOut, X: np.ndarray, Y: np.ndarray, n_components: int | None) -> str:
     """Say how many pairs would help, by the gain from half of them to all."""
     n = len(X)
     if n < FEW:
@@ -287,8 +287,8 @@ def _hope(found: HeldOut, X: np.ndarray, Y: np.ndarray, n_components: int | None
     before = np.mean([held_out(Ridge.fit(*h, n_components), *h).kept for h in halves])
     # What is kept lacks a limit by about a multiple of 1 / √n: √2 times as much with half of
     # the pairs.
-    lack = max(found.kept - before, 0) / (np.sqrt(2) - 1)
-    over = found.kept + lack - ENOUGH  # of the limit
+    lack = max(held.kept - before, 0) / (np.sqrt(2) - 1)
+    over = held.kept + lack - ENOUGH  # of the limit
     if over <= 0 or (times := (lack / over) ** 2) > MOST_MORE:
         expected = f"{MOST_MORE} times as many will not do: encode the texts with one model"
     else:

@@ -142,13 +142,11 @@ class AffineMap:
 
         A result that is not finite raises a ValueError that names the fault.
         """
-        if is_dask(X):
+        is_array = isinstance(X, np.ndarray)
+        if not is_array and is_dask(X):
             return dask_apply(self.apply, X, len(self.bias))
         with np.errstate(over="ignore", invalid="ignore"):
-            if isinstance(X, np.ndarray):
-                out = self.product(X.dtype).apply(X)
-            else:
-                out = self._applied_to_tensor(X)
+            out = self.product(X.dtype).apply(X) if is_array else self._applied_to_tensor(X)
             # One sum is cheap. It may overflow although no entry does, so the maximum decides.
             if not np.isfinite(float(out.sum())) and not np.isfinite(float(abs(out).max())):
                 refuse_not_finite(X, f"The mapped vectors overflow {out.dtype}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import Any
 
@@ -174,7 +174,7 @@ class Moments:
         """Whether there are more than one sample: weights may sum to 1 up to rounding."""
         return bool(self.n > 1 and not np.isclose(self.n, 1))
 
-    @property
+    @cached_property
     def mean_square(self) -> float:
         """Mean of ``|x|²``."""
         return float(np.trace(self.scatter) / (self.n or 1) + self.mean @ self.mean)
@@ -189,7 +189,7 @@ class Moments:
         return decompose(self.covariance())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "spectrum"}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def _moments_of_block(block: Any, weight: Any = None) -> Moments:

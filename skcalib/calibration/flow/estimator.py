@@ -448,9 +448,9 @@ class NormalizingFlow(
             if start is not None:
                 warn_of_lengths(array, start.mean_square)
             for name, fitted in start.architecture.items() if start else ():
-                if (given := getattr(self, name)) != fitted:
+                if (value := getattr(self, name)) != fitted:
                     raise ValueError(
-                        f"Training cannot continue with {name}={given!r}: this flow was fitted "
+                        f"Training cannot continue with {name}={value!r}: this flow was fitted "
                         f"with {name}={fitted!r}. Set it back, or call fit to start again."
                     )
             trained._fitted, interrupted = train(

@@ -161,16 +161,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
             Of unit length, float32 for float32 input and float64 otherwise.
         """
         check_is_fitted(self)
-        X = checked_rows(self, X, reset=False)
-        out = np.empty_like(X)
-        n_neighbors = self.parameters_["n_neighbors"]
-        k = min(n_neighbors + 1, len(self.vectors_))
-        row_bytes = 8 * (n_neighbors + 2) * X.shape[1]
-        for chunk in gen_batches(len(X), rows_in_memory(row_bytes)):
-            unit = unit_rows(X[chunk])[0]
-            rows = rows_near(unit.astype(np.float32), self.vectors_, k, self.neighbors_)
-            out[chunk] = _smoothed(unit, self.vectors_[rows], rows < 0, **self.parameters_)
-        return out
+        return smoothed(self, checked_rows(self, X, reset=False))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -183,7 +174,20 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         return hasattr(self, "vectors_")
 
 
-def _smoothed(
+def smoothed(fitted: NeighborSmoothing, X: np.ndarray) -> np.ndarray:
+    """Move finite rows of the fitted width, as `transform` does after its checks."""
+    out = np.empty_like(X)
+    n_neighbors = fitted.parameters_["n_neighbors"]
+    k = min(n_neighbors + 1, len(fitted.vectors_))
+    row_bytes = 8 * (n_neighbors + 2) * X.shape[1]
+    for chunk in gen_batches(len(X), rows_in_memory(row_bytes)):
+        unit = unit_rows(X[chunk])[0]
+        rows = rows_near(unit.astype(np.float32), fitted.vectors_, k, fitted.neighbors_)
+        out[chunk] = _moved(unit, fitted.vectors_[rows], rows < 0, **fitted.parameters_)
+    return out
+
+
+def _moved(
     unit: np.ndarray,
     candidates: np.ndarray,
     missing: np.ndarray,

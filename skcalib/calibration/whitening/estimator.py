@@ -458,7 +458,7 @@ class Whitening(
 
     def _checked_map(self) -> WhiteningMap:
         """Return the fitted map; at its first use, raise or warn if samples are few."""
-        check_is_fitted(self)
+        check_is_fitted(self, "moments_")
         linear = self._solution()
         if not self._has_warned:
             warn_of_few_samples(self.moments_.n, linear)

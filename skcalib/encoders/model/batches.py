@@ -13,7 +13,6 @@ from skcalib.encoders.recipe import SLOTS, Recipe, slots_of
 from skcalib.encoders.sources import BLOCK, Model, Records, Show
 from skcalib.encoders.store.store import VectorStore
 from skcalib.utils.base import warn
-from skcalib.utils.forks import cached_property
 
 # Limits of a block if texts are encoded whole: the number of their characters, and the bytes of
 # vectors of texts whose windows are not complete.
@@ -143,7 +142,7 @@ class BertModel(Model):
             place = place + 1
         return np.logical_or.reduceat(known, starts)
 
-    @cached_property
+    @property
     def _prompt_ids(self) -> list[int]:
         """Tokens of the prompt and special ones before it; its last space joins a text."""
         ids = self._backbone.ids_of(self.prompt.rstrip()) if self.prompt else []

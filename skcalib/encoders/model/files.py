@@ -20,7 +20,7 @@ from skcalib.encoders.model.entries import (
 )
 from skcalib.utils import caches
 from skcalib.utils.devices import plain_torch, resolve_device
-from skcalib.utils.forks import fork_safe_lock, limit_torch_after_fork
+from skcalib.utils.forks import fork_safe_lock
 
 if TYPE_CHECKING:
     import torch
@@ -61,11 +61,9 @@ def load(folder: Path, device: str, dtype: str, *, lower_case: bool = False) -> 
     """
     import torch
 
-    place = resolve_device(device), getattr(torch, dtype)
-    key = folder, fingerprint(folder), *place, lower_case
-    limit_torch_after_fork()
-    with _lock, plain_torch(place[0]):
-        return caches.model_of(_loaded, *key)
+    key, place = fingerprint(folder), resolve_device(device)
+    with _lock, plain_torch(place):
+        return caches.model_of(_loaded, folder, key, place, getattr(torch, dtype), lower_case)
 
 
 def _loaded(

@@ -11,9 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from skcalib.encoders.model.packed_attention import NAME, PackedRow, packed_attention
-from skcalib.encoders.model.packed_linear import pack_linears
-from skcalib.encoders.model.packed_mpnet import PackedEncoder
+from skcalib.encoders.model.packed import (
+    NAME,
+    PackedEncoder,
+    PackedRow,
+    pack_linears,
+    packed_attention,
+)
 from skcalib.utils.devices import plain_torch
 from skcalib.utils.forks import fork_safe_lock
 from skcalib.utils.torch_compat import attention_of

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from skcalib.encoders.model.forward import ForwardPass, by_longest, in_short, windows_of
-from skcalib.encoders.model.packed_mpnet import pack_mpnet
+from skcalib.encoders.model.packed import pack_mpnet
 from skcalib.utils.torch_compat import attention_of
 
 # Tokens of a text that proves how a model attends: enough for the windows of most encoders.

@@ -255,12 +255,12 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             both smooth, or neither does.
         """
         check_is_fitted(self)
-        given = stored_answers(X, y)
+        added = stored_answers(X, y)
         known = dict(zip(self.questions_, self.answers_, strict=True))
-        more, vectors = [text for text in given if text not in known], self._vectors
+        more, vectors = [text for text in added if text not in known], self._vectors
         if more:
             vectors = np.vstack([vectors, self._vectors_of(more)])
-        return self._store(known | given, vectors, self._unanswerable)
+        return self._store(known | added, vectors, self._unanswerable)
 
     def predict(self, X: Any) -> np.ndarray:
         """Answers to questions.
@@ -351,12 +351,12 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     def _judged(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Whether each question gets its answer, gets any, and has an answer stored."""
-        found = self.predict(X).tolist()
+        answers = self.predict(X).tolist()
         truth = [*map(identity, labels_of(y, "y", missing=True, objects=True))]
-        check_consistent_length(found, truth)
+        check_consistent_length(answers, truth)
         known = set(map(identity, self.answers_))
-        right = [identity(answer) == true for answer, true in zip(found, truth, strict=True)]
-        answered = [answer is not None for answer in found]
+        right = [identity(answer) == true for answer, true in zip(answers, truth, strict=True)]
+        answered = [answer is not None for answer in answers]
         answerable = [true in known for true in truth]
         return np.array(right), np.array(answered), np.array(answerable)
 
@@ -376,8 +376,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             cosines, near = self._nearest(asked[left], k, index)
             least = np.where(near[:, -1] < 0, 1.0, cosines[:, -1])  # of those not found
             if self._guard is not None:
-                for i, found, cosine in zip(left, near, cosines, strict=True):
-                    stored = self.questions_[found]
+                for i, candidates, cosine in zip(left, near, cosines, strict=True):
+                    stored = self.questions_[candidates]
                     allowed = [self._guard.compatible(texts[i], other) for other in stored]
                     cosine[np.logical_not(allowed)] = -1
             place = np.arange(len(left)), cosines.argmax(axis=1)
@@ -412,30 +412,30 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 f"{questions[0]!r:.60}. Choose a model for the language of these texts."
             )
         different, codes = distinct([identity(answer) for answer in answers[content]])
-        found, index = entries(vectors[content], codes), None
+        searched, index = entries(vectors[content], codes), None
         guard = guard_of_fit(self.guard)
-        if self.neighbors is not None and len(found) > CANDIDATES + 1:
-            index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES).fit(found)
+        if self.neighbors is not None and len(searched) > CANDIDATES + 1:
+            index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES).fit(searched)
         if unanswerable is not None:
             unknown, place, asked = unanswerable
             if guard is None:
-                best = nearest_in_order(asked, found, 1, index)[0][:, 0]
+                best = nearest_in_order(asked, searched, 1, index)[0][:, 0]
             else:
                 none = np.full(len(asked), -1)
                 best = _best_allowed(
-                    guard, unknown, asked, none, questions[content], found, codes
+                    guard, unknown, asked, none, questions[content], searched, codes
                 )
             best[~asked.any(axis=1)] = -1  # never answered
             threshold = promised(best, place, self.false_positive_rate)
         elif len(different) > 1:
-            drawn = np.random.default_rng(0).permutation(len(found))[:ASKED]
+            drawn = np.random.default_rng(0).permutation(len(searched))[:ASKED]
             asked, own = self._asked(vectors[content[drawn]]).astype(np.float32), codes[drawn]
             # As if their own answers were not stored: entries of other answers do not change.
             if guard is None:
-                best = best_of_others(asked, own, found, codes)
+                best = best_of_others(asked, own, searched, codes)
             else:
                 texts = questions[content]
-                best = _best_allowed(guard, texts[drawn], asked, own, texts, found, codes)
+                best = _best_allowed(guard, texts[drawn], asked, own, texts, searched, codes)
             threshold = promised_by_answers(best, own, self.false_positive_rate)
             needed = n_needed(self.false_positive_rate, new=2)
             if len(different) < needed:
@@ -459,14 +459,14 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             threshold = 1 - MARGIN
         self._vectors, self._unanswerable, self.neighbors_ = vectors, unanswerable, index
         self._guard = guard
-        self._found, self._content = found, content
+        self._found, self._content = searched, content
         silent = np.setdiff1d(np.arange(len(questions)), content)
         self._place = {question: i for i, question in enumerate(questions)}
         self.questions_, self.answers_ = questions, answers
-        self.vectors_ = found
+        self.vectors_ = searched
         if len(silent):
-            self.vectors_ = np.zeros((len(questions), found.shape[1]), np.float32)
-            self.vectors_[content] = found
+            self.vectors_ = np.zeros((len(questions), searched.shape[1]), np.float32)
+            self.vectors_[content] = searched
         self.threshold_ = threshold
         return self
 
@@ -482,20 +482,20 @@ def _best_allowed(
     asked: np.ndarray,
     own: np.ndarray,
     stored: np.ndarray,
-    found: np.ndarray,
+    searched: np.ndarray,
     codes: np.ndarray,
 ) -> np.ndarray:
     """Return each text's largest cosine with an entry of another answer that is allowed."""
     best, left, k = np.full(len(asked), -1.0), np.arange(len(asked)), CANDIDATES
     while len(left):
-        k, open_ = min(k, len(found)), []
-        cosines, near = nearest_in_order(asked[left], found, k)
+        k, open_ = min(k, len(searched)), []
+        cosines, near = nearest_in_order(asked[left], searched, k)
         for i, cosine, rows in zip(left, cosines, near, strict=True):
             others = np.flatnonzero(codes[rows] != own[i])
             allowed = (j for j in others if guard.compatible(texts[i], stored[rows[j]]))
             if (first := next(allowed, None)) is not None:
                 best[i] = cosine[first]
-            elif k < len(found):
+            elif k < len(searched):
                 best[i] = cosine[-1]  # at most, of those that were not checked
                 open_.append(i)
         if k >= MOST_CHECKED:

@@ -29,7 +29,7 @@ def promised(best: np.ndarray, place: np.ndarray, rate: float) -> float:
     as often as it came if this is stricter.
     """
     kind = "distinct questions without an answer"
-    return max(threshold_of(found, rate, kind) for found in (best, best[place])) + MARGIN
+    return max(threshold_of(cosines, rate, kind) for cosines in (best, best[place])) + MARGIN
 
 
 def promised_by_answers(best: np.ndarray, codes: np.ndarray, rate: float) -> float:

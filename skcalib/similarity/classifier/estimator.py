@@ -8,11 +8,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
-from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.calibration.neighbors.estimator import NeighborSmoothing
+from skcalib.calibration.neighbors.estimator import NeighborSmoothing, smoothed
 from skcalib.similarity.classifier.inputs import (
     in_order,
     known_labels,
@@ -25,18 +24,17 @@ from skcalib.similarity.classifier.refinement import (
     class_means,
     cosines_of_others,
     near_copies,
-    nearness,
     raw_means,
 )
 from skcalib.similarity.classifier.temperature import temperature
 from skcalib.similarity.space import TextSpace
 from skcalib.utils.base import VersionedState, from_scratch, warn
 from skcalib.utils.conformal import n_above
-from skcalib.utils.cosines import EQUAL
+from skcalib.utils.cosines import EQUAL, nearness
 from skcalib.utils.labels import labels_of
 from skcalib.utils.sklearn_compat import Interval, _fit_context
 from skcalib.utils.texts import TextInput, as_texts, distinct_sorted
-from skcalib.utils.vectors import unit_rows
+from skcalib.utils.vectors import check_finite, unit_rows
 
 # The power of the whitening is n / (n + 4) with n examples of a class.
 EXAMPLES_OF_HALF_POWER = 4
@@ -178,9 +176,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         UserWarning
             If there is one class and no `rejection_rate`, so that every text is of this class.
         """
-        given = as_texts(X)
+        every_text = as_texts(X)
         described = {} if self.class_names is None else named_classes(self.class_names)
-        known, labels = known_labels(y, len(given), [*described])
+        known, labels = known_labels(y, len(every_text), [*described])
         described = self._described(described, labels)
         labels_of([self.other], "other", missing=True)
         if self.rejection_rate is not None and self.other in [*described]:
@@ -188,7 +186,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
                 f"other={self.other!r} is also a class; expected a label that is no class, so "
                 "that rejected texts can be distinguished. Set another label."
             )
-        texts, place = distinct_sorted(given)
+        texts, place = distinct_sorted(every_text)
         self._rank(len(texts))  # too few are refused before they are encoded
 
         space = TextSpace(self.encoder)
@@ -268,13 +266,17 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             Of dtype object if `other` is not of the kind of the labels.
         """
         check_is_fitted(self)
-        if self._standard is None:
-            return self.classes_[self._scores(X).argmax(axis=1)]
-        raw, vectors = self._space.both(as_texts(X))
+        texts, standard = as_texts(X), self._standard
+        if standard is None:
+            vectors = self._space.vectors(texts)
+        else:
+            raw, vectors = self._space.both(texts)
         views = _side_by_side(vectors, self.smoothing_)
         labels = self.classes_[nearness(views, self.class_means_).argmax(axis=1)]
+        if standard is None:
+            return labels
         cosines = best_cosines(views, raw, self.class_means_, self._raw_means)
-        rejected = self._standard(cosines) < self.threshold_
+        rejected = standard(cosines) < self.threshold_
         rejected |= ~views.any(axis=1)  # similar to no class
         if np.asarray(self._other).dtype.kind != labels.dtype.kind:
             labels = labels.astype(object)
@@ -325,9 +327,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         if not labels:
             return float("nan")
         weights = None if sample_weight is None else np.asarray(sample_weight)[known]
-        found = self.predict([texts[i] for i in known]).tolist()
+        predicted = self.predict([texts[i] for i in known]).tolist()
         # One by one: an array of one dtype would cut labels that no class has, or round them.
-        right = [label == expected for label, expected in zip(found, labels, strict=True)]
+        right = [label == expected for label, expected in zip(predicted, labels, strict=True)]
         return float(np.average(right, weights=weights))
 
     def _described(
@@ -398,5 +400,5 @@ def _vectors_of_names(space: TextSpace, described: dict[Any, list[str]]) -> np.n
 
 def _side_by_side(vectors: np.ndarray, smoothing: NeighborSmoothing) -> np.ndarray:
     """Return vectors of unit length, and beside them the same smoothed."""
-    with config_context(transform_output="default"):
-        return np.hstack([unit_rows(vectors)[0], smoothing.transform(vectors)])
+    check_finite(vectors)
+    return np.hstack([unit_rows(vectors)[0], smoothed(smoothing, vectors)])

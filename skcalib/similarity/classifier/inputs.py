@@ -74,8 +74,8 @@ def labeled_rows(
     class needs a row.
     """
     code = {label: i for i, label in enumerate(classes)}
-    found = {(i, code[x]) for i, x in zip(lines.tolist(), labels, strict=True) if i >= 0}
-    rows, codes = np.array(sorted(found), int).reshape(-1, 2).T
+    labeled = {(i, code[x]) for i, x in zip(lines.tolist(), labels, strict=True) if i >= 0}
+    rows, codes = np.array(sorted(labeled), int).reshape(-1, 2).T
     if not named and (lacking := {*range(len(classes))} - {*codes.tolist()}):
         raise ValueError(
             f"All texts of the class {classes[min(lacking)]!r:.60} have no content for the "
@@ -84,10 +84,10 @@ def labeled_rows(
     return rows, codes
 
 
-def _listed(given: Any) -> list[Any]:
-    given = plain(given)
-    several = isinstance(given, Sequence) and not isinstance(given, str)
-    return list(given) if several else [given]
+def _listed(names: Any) -> list[Any]:
+    names = plain(names)
+    several = isinstance(names, Sequence) and not isinstance(names, str)
+    return list(names) if several else [names]
 
 
 def _words(name: str) -> str:

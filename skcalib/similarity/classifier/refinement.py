@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.model_selection import KFold
 
-from skcalib.utils.cosines import above
+from skcalib.utils.cosines import above, nearness
 from skcalib.utils.vectors import unit_rows
 
 ROUNDS = 3
@@ -17,15 +17,6 @@ FOLDS = 10
 SPLITS = 4
 SAMPLE = 2000  # texts by which examples are compared
 NEAR = 0.9  # cosine of near-copies, beside the mean of all texts
-
-
-def nearness(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """``x·μ - |μ|²/2``, which is greatest for the mean nearest to x.
-
-    Unlike a cosine, it gives a short mean little influence. The mean of a class with most of
-    the texts, or with unrelated texts, is near that of all texts, and its direction is random.
-    """
-    return texts @ means.T - (means**2).sum(axis=1) / 2
 
 
 def class_means(
@@ -40,14 +31,14 @@ def class_means(
     ``rows``: each class has a text if there are no ``names``.
     """
     free = np.delete(texts, rows, axis=0)
-    examples, weights = texts[rows], np.full(len(rows), WEIGHT)
+    vectors, weights = texts[rows], np.full(len(rows), WEIGHT)
     if names is not None:
-        of_names = np.full(len(names), WEIGHT * _weight_of_names(names, examples, codes))
-        examples, weights = np.concatenate([names, examples]), np.r_[of_names, weights]
+        of_names = np.full(len(names), WEIGHT * _weight_of_names(names, vectors, codes))
+        vectors, weights = np.concatenate([names, vectors]), np.r_[of_names, weights]
         codes = np.r_[: len(names), codes]
-    given = Examples(examples, codes, weights)
-    (first, before), (last, after) = _ends(given, free)
-    trust = _trust(_kappa(before, after), given, free)
+    examples = Examples(vectors, codes, weights)
+    (first, before), (last, after) = _ends(examples, free)
+    trust = _trust(_kappa(before, after), examples, free)
     return (1 - trust) * first + trust * last
 
 
@@ -90,11 +81,11 @@ def _weight_of_names(names: np.ndarray, labeled: np.ndarray, codes: np.ndarray) 
 
 
 def _ends(
-    given: Examples, free: np.ndarray
+    examples: Examples, free: np.ndarray
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Return the means of classes, and the class of each text, before and after the rounds."""
-    n_classes = given.codes.max() + 1
-    sums, weight = _sums(*given, n_classes), np.bincount(given.codes, given.weights)
+    n_classes = examples.codes.max() + 1
+    sums, weight = _sums(*examples, n_classes), np.bincount(examples.codes, examples.weights)
     means = sums / weight[:, None]
     nearest = _nearest(free, means)
     first = means, nearest
@@ -106,7 +97,7 @@ def _ends(
     return first, (means, nearest)
 
 
-def _trust(kappa: float, given: Examples, free: np.ndarray) -> float:
+def _trust(kappa: float, examples: Examples, free: np.ndarray) -> float:
     """Weight of the means after the rounds, in [0, 1].
 
     Classes that are no topics, such as feelings, are pulled toward topics. Then many texts
@@ -121,33 +112,33 @@ def _trust(kappa: float, given: Examples, free: np.ndarray) -> float:
     kept = max(0.0, kappa) ** ROUNDS
     changed = min(1.0, 1 - kappa) ** ROUNDS
     doubt = changed / (kept + changed)
-    n_splits = min(SPLITS, np.bincount(given.codes).max())
+    n_splits = min(SPLITS, np.bincount(examples.codes).max())
     if doubt == 0 or n_splits == 1:
         return 1 - doubt
     some = free[:: len(free) // SAMPLE + 1]
-    ends = [_left_out(given, some, i) for i in range(n_splits)]
+    ends = [_left_out(examples, some, i) for i in range(n_splits)]
     (before, right), (after, right_after) = np.mean(ends, axis=0)
     if before < after and right <= right_after:
         doubt *= (1 - after) / (1 - before)
     return 1 - doubt
 
 
-def _left_out(given: Examples, free: np.ndarray, i: int) -> list[tuple[float, float]]:
+def _left_out(examples: Examples, free: np.ndarray, i: int) -> list[tuple[float, float]]:
     """Compare the i-th example of each class with its others, before and after the rounds.
 
     Returned are the kappa of the classes of texts by both, and the share of the i-th examples
     that are nearest to their class by the others. An only example is on both sides.
     """
-    examples, codes, _ = given
+    vectors, codes, _ = examples
     counts = np.bincount(codes)
     number = np.empty(len(codes), int)  # of an example in its class
     number[np.argsort(codes, kind="stable")] = np.concatenate([np.arange(n) for n in counts])
     one, only = number == i % counts[codes], counts[codes] == 1
-    of_one, of_others = _ends(given.of(one), free), _ends(given.of(~one | only), free)
+    of_one, of_others = _ends(examples.of(one), free), _ends(examples.of(~one | only), free)
     return [
         (
             _kappa(by_one, by_others),
-            np.mean(_nearest(examples[one], means) == codes[one]),
+            np.mean(_nearest(vectors[one], means) == codes[one]),
         )
         for (_, by_one), (means, by_others) in zip(of_one, of_others, strict=True)
     ]

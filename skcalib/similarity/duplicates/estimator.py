@@ -1,5 +1,6 @@
 """Duplicates: texts with the same meaning, at a given number of false pairs."""
 
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
@@ -16,7 +17,6 @@ from skcalib.similarity.duplicates.pairs import (
     nearest_representatives,
     representatives,
     similar_pairs,
-    with_equal_keys,
 )
 from skcalib.similarity.duplicates.threshold import threshold_of
 from skcalib.similarity.space import TextSpace, unit_vectors
@@ -252,8 +252,8 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
             k unrelated texts get one.
         """
         cosines, rows = self.kneighbors(X)
-        found = cosines[:, 0] >= self.threshold_
-        return np.where(found, self.labels_[rows[:, 0]], -1)
+        are_near = cosines[:, 0] >= self.threshold_
+        return np.where(are_near, self.labels_[rows[:, 0]], -1)
 
     def kneighbors(self, X: Any, n_neighbors: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Nearest fitted texts, whatever their cosine.
@@ -279,16 +279,16 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         vectors, keys = self._vectors_and_keys(X, reset=False)
         shape = len(vectors), min(n_neighbors, len(self._vectors))
         cosines, rows = np.full(shape, -1.0), np.full(shape, -1)
-        for key, asked, stored in with_equal_keys(keys, self._keys):
+        for key, asked, stored in _with_equal_keys(keys, self._keys):
             if key < 0:  # the same text without content
                 cosines[asked, 0], rows[asked, 0] = 1.0, self._rows[stored]
                 continue
             every = len(stored) == len(self._vectors)
             among = self._vectors if every else self._vectors[stored]
             k = min(shape[1], len(stored))
-            found = nearest_in_order(vectors[asked], among, min(k + EXTRA, len(stored)))
-            cosines[asked, :k] = np.minimum(found[0][:, :k], 1.0)
-            rows[asked, :k] = self._rows[stored[found[1][:, :k]]]
+            exact, near = nearest_in_order(vectors[asked], among, min(k + EXTRA, len(stored)))
+            cosines[asked, :k] = np.minimum(exact[:, :k], 1.0)
+            rows[asked, :k] = self._rows[stored[near[:, :k]]]
         return cosines, rows
 
     def _vectors_and_keys(self, X: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -318,7 +318,20 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         if reset:
             self._details = list(dict.fromkeys(details))  # a list, which skops can keep
             self._silent = {texts[i]: -1 - i for i in blank}
-        codes = {found: code for code, found in enumerate(self._details)}
-        keys = np.array([codes.get(found, len(codes)) for found in details])
+        codes = {detail: code for code, detail in enumerate(self._details)}
+        keys = np.array([codes.get(detail, len(codes)) for detail in details])
         keys[blank] = [self._silent.get(texts[i], NOTHING) for i in blank]
         return unit[index], keys[index]
+
+
+def _with_equal_keys(
+    keys: np.ndarray, others: np.ndarray
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield each key that is in both arrays, and its places in either, ascending."""
+    of_keys, of_others = (np.argsort(a, kind="stable") for a in (keys, others))
+    unique, first = np.unique(keys[of_keys], return_index=True)
+    starts, stops = (np.searchsorted(others[of_others], unique, s) for s in ("left", "right"))
+    parts = zip(unique.tolist(), np.split(of_keys, first[1:]), starts, stops, strict=True)
+    for key, places, start, stop in parts:
+        if start < stop:
+            yield key, places, of_others[start:stop]

@@ -1,7 +1,5 @@
 """Pairs of similar vectors, in bounded memory, and groups of them without chains."""
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from skcalib.utils.cosines import above
@@ -24,19 +22,6 @@ def distinct_rows(
     place = np.empty(len(first), np.intp)
     place[np.argsort(first)] = np.arange(len(first))
     return np.sort(first), place[inverse], place
-
-
-def with_equal_keys(
-    keys: np.ndarray, others: np.ndarray
-) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield each key that is in both arrays, and its places in either, ascending."""
-    of_keys, of_others = (np.argsort(a, kind="stable") for a in (keys, others))
-    unique, first = np.unique(keys[of_keys], return_index=True)
-    starts, stops = (np.searchsorted(others[of_others], unique, s) for s in ("left", "right"))
-    parts = zip(unique.tolist(), np.split(of_keys, first[1:]), starts, stops, strict=True)
-    for key, places, start, stop in parts:
-        if start < stop:
-            yield key, places, of_others[start:stop]
 
 
 def similar_pairs(

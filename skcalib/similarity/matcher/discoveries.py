@@ -56,11 +56,11 @@ def mutual_pairs(
     i, j = i[mutual], j[mutual]
     best, second = similar[i, 0], np.maximum(similar[i, 1], similar_rows[j, 1])
     decoys = []
-    for found, nearest, n in (
+    for partners, nearest, n in (
         (columns[i], similar[i], len(rows)),
         (rows[j], similar_rows[j], len(columns)),
     ):
-        complete = (found >= 0).all(axis=1)
+        complete = (partners >= 0).all(axis=1)
         over = second[complete]
         decoys.append(scores_of(over + leads(nearest[complete], n), over).ravel())
     return i, j, scores_of(best, second), np.concatenate(decoys)

@@ -253,14 +253,14 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         if not len(content):
             return partner
         asked = searched(self._calibrated(unit[content], 0), self._bank)
-        found, columns = best_scores(asked, self._searched, 2, self.neighbors_)
+        nearest, columns = best_scores(asked, self._searched, 2, self.neighbors_)
         column, best_of_fit = columns[:, 0], self._best[columns[:, 0]]
         # As equal vectors may score a little differently in another product of matrices.
-        is_new = found[:, 0] > best_of_fit[:, 0] + SLACK
+        is_new = nearest[:, 0] > best_of_fit[:, 0] + SLACK
         other = np.where(is_new, best_of_fit[:, 0], best_of_fit[:, 1])
-        scores = scores_of(found[:, 0], np.maximum(found[:, 1], other))
+        scores = scores_of(nearest[:, 0], np.maximum(nearest[:, 1], other))
         accepted = (scores >= self.threshold_ - SLACK) & (columns >= 0).all(axis=1)
-        accepted &= found[:, 0] >= best_of_fit[:, 0] - SLACK
+        accepted &= nearest[:, 0] >= best_of_fit[:, 0] - SLACK
         if texts is not None:
             own = (self._guard.details(texts[row]) for row in content)
             accepted &= [d == self._details[k] for d, k in zip(own, column, strict=True)]

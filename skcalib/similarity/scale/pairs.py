@@ -154,8 +154,9 @@ def count_pairs(rows: np.ndarray, columns: np.ndarray | None = None) -> PairCoun
 
     Rows and columns are float64 and of unit length.
     """
-    found = (cosines[np.isfinite(cosines)] for _, _, cosines in blocks(rows, columns))
-    counted = (PairCounts.of(pairs) for pairs in found if len(pairs))  # each pair of rows once
+    # Each pair of rows once.
+    of_blocks = (cosines[np.isfinite(cosines)] for _, _, cosines in blocks(rows, columns))
+    counted = (PairCounts.of(pairs) for pairs in of_blocks if len(pairs))
     return reduce(PairCounts.plus, counted)
 
 
