@@ -1,11 +1,11 @@
 """
-Put a second encoder beside the first
-=====================================
+Put a second encoder next to the first
+=======================================
 
-Two encoders see different things in a text. Put side by side, their vectors have as cosine a
-weighted mean of both cosines, if both have unit length. A
+Two encoders see different things in a text. If both vectors have unit length, the cosine of the
+two put side by side is a weighted mean of both cosines. A
 :class:`~sklearn.pipeline.FeatureUnion` does that. The weight decides whether the second one
-helps, and this script measures it: a weak encoder beside a good one brings nothing.
+helps, and this script measures it: a weak encoder adds nothing to a good one.
 
 The texts are sentences of scipy's documentation, and belong together if they are about the same
 part of scipy (:func:`~skcalib.datasets.load_docstrings`).
@@ -63,7 +63,7 @@ figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 for name in ("raw", "calibrated"):
     axes.plot(weights, [found[f"{name}, {weight}"] for weight in weights], "o-", label=name)
 axes.set(
-    xlabel="weight of the words beside MiniLM (0: MiniLM alone)",
+    xlabel="weight of the words next to MiniLM (0: MiniLM alone)",
     ylabel="R-precision",
     title="A weak second encoder brings nothing",
 )

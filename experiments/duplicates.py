@@ -7,7 +7,7 @@ texts and a version of each with all three changes. A row has the planted pairs,
 them have the same details, and for each way the threshold, the planted pairs that it lists, and
 all other pairs. Nobody knows which of the others are false: many are related. "intent" plants
 nothing, and its pairs are those of questions of one intent.
-"raw 0.9" is that threshold without calibration.
+"raw 0.9" is that threshold without calibration, "centered 0.9" with the mean subtracted.
 """
 
 import re
@@ -140,6 +140,7 @@ def ours(raw, texts, false_pairs):
 
 
 def others(raw, texts):
-    units = unit(raw).astype(np.float32)
-    alike = np.triu(units @ units.T, 1) > 0.9
-    yield "raw 0.9", "", 0.9, np.array(np.nonzero(alike))
+    for name, vectors in {"raw": raw, "centered": raw - raw.mean(axis=0)}.items():
+        units = unit(vectors).astype(np.float32)
+        near = np.triu(units @ units.T, 1) > 0.9
+        yield f"{name} 0.9", "", 0.9, np.array(np.nonzero(near))

@@ -45,6 +45,7 @@ def whitened(X, groups=None, among=slice(None)):
 def without_labels(texts, X):
     """Yield a name and a step for raw vectors, none, and each way to find groups."""
     yield "raw", RAW
+    yield "mean subtracted", Whitening(power=0).fit(X)
     yield "whitened", whitened(X)
     for n in (4, 8, 16):
         yield f"found, {n}", whitened(X, by_characters(texts, n))

@@ -47,22 +47,28 @@ def by_probability(*steps):
     return fitted
 
 
-def nearest_mean(encode, pool, y):
-    known = np.array([label is not None for label in y])
-    vectors, labels = unit(encode(pool)), y[known].astype(str)
-    classes = np.unique(labels)
-    means = unit(np.array([vectors[known][labels == c].mean(axis=0) for c in classes]))
-    limit = np.quantile((vectors[~known] @ means.T).max(axis=1), RATE)
+def nearest_mean(*steps):
+    def fitted(encode, pool, y):
+        known = np.array([label is not None for label in y])
+        before = make_pipeline(*steps, Normalizer()).fit(encode(pool))
+        vectors, labels = before.transform(encode(pool)), y[known].astype(str)
+        classes = np.unique(labels)
+        means = unit(np.array([vectors[known][labels == c].mean(axis=0) for c in classes]))
+        limit = np.quantile((vectors[~known] @ means.T).max(axis=1), RATE)
 
-    def predict(texts):
-        cosines = unit(encode(texts)) @ means.T
-        return np.where(cosines.max(axis=1) < limit, "other", classes[cosines.argmax(axis=1)])
+        def predict(texts):
+            cosines = before.transform(encode(texts)) @ means.T
+            nearest = classes[cosines.argmax(axis=1)]
+            return np.where(cosines.max(axis=1) < limit, "other", nearest)
 
-    return predict
+        return predict
+
+    return fitted
 
 
 STEPS = {
-    "nearest mean, raw": nearest_mean,
+    "nearest mean, raw": nearest_mean(),
+    "nearest mean, mean subtracted": nearest_mean(Whitening(power=0)),
     "logistic regression, raw": by_probability(),
     "logistic regression, mean subtracted": by_probability(Whitening(power=0)),
     "ours": ours,

@@ -81,8 +81,8 @@ class BertEncoder(WithMemory, TextTransformer):
     truncate_dim : int or None, default=None
         Number of leading dimensions of each layer's vector to keep, for a model that was
         trained for it ("Matryoshka"). A number above the width of the model keeps all. None
-        keeps as many as a folder of sentence-transformers declares (``truncate_dim``), or else
-        all.
+        keeps the number that a folder of sentence-transformers declares (``truncate_dim``), or
+        else all.
     normalize : bool or "auto", default="auto"
         Whether vectors are scaled to unit length, so that ``vectors @ vectors.T`` has their
         cosines. "auto" scales them if the model's folder declares it (a module ``Normalize``)
@@ -113,12 +113,12 @@ class BertEncoder(WithMemory, TextTransformer):
         Token frequencies for ``pooling="zipf"``: counts by token, or texts whose tokens `fit`
         counts. Needed if the vocabulary is not sorted by frequency, as in Chinese models.
     memory : None, path-like or VectorStore, default=None
-        Folder on a local disk, or store, that keeps vectors, so that each text goes through the
-        model once. It keeps all layers and poolings of a text, so that you can choose others
-        later; a `VectorStore` can keep fewer. The pickle of a fitted encoder has no memory, so
-        that nothing is written where it is loaded; there ``set_params(memory=folder)`` sets
-        one. In any case, recently used vectors stay in this process's memory, up to 256 MiB for
-        all encoders.
+        Cache of vectors: a folder on a local disk, or a store. Each text goes through the model
+        once, and an interrupted run resumes. It keeps all layers and poolings of a text, so
+        that you can choose others later; a `VectorStore` can keep fewer. The pickle of a fitted
+        encoder has no memory, so that nothing is written where it is loaded; there
+        ``set_params(memory=folder)`` sets one. In any case, recently used vectors stay in this
+        process's memory, up to 256 MiB for all encoders.
     store_weights_in_pickle : bool, default=False
         Whether the pickle of a fitted encoder holds the files of the model, so that it needs no
         folder where it is loaded. The first use there writes them to a temporary folder, which

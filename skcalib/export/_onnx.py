@@ -51,7 +51,7 @@ def save_onnx(
     Raises
     ------
     TypeError, ValueError
-        If a step is none of these, the vectors of the graph differ from the pipeline's, the
+        If a step is of another class, the vectors of the graph differ from the pipeline's, the
         graph exceeds the 2 GiB that an ONNX file can hold, or a client cannot combine windows.
 
     Notes

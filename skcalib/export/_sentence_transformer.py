@@ -34,8 +34,8 @@ def save_sentence_transformer(
     The library, from version 5.4 on, loads it without skcalib and ``trust_remote_code``, and
     returns the vectors of the pipeline, to 1e-5 of a typical entry, or these scaled to unit
     length, see `normalize`. The folder holds the blocks of the model that are needed, and a
-    model card. The encoder's prompt becomes the default prompt, of ``encode_query`` and
-    ``encode_document``, too.
+    model card. The encoder's prompt becomes the default prompt, also of ``encode_query`` and
+    ``encode_document``.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ def to_torch(*steps: Any) -> nn.Module:
     Raises
     ------
     TypeError
-        If a step is none of these.
+        If a step is of another class.
 
     Examples
     --------

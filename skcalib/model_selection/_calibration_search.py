@@ -36,12 +36,12 @@ class CalibrationSearch(TextTransformer):
     A transformer from texts to vectors, which are those of the chosen pipeline. Without a
     `task`, `SelfRetrieval` compares raw vectors with ``Whitening(noise="auto")``, for the raw
     model with the mean subtracted, and for inner layers with a strong whitening. With
-    ``thinned=0`` it then compares layers and poolings, so calibrated. The raw model is the last
-    layer with the pooling that the folder declares, or else "mean". It stays unless another
-    candidate is better beyond chance, by simultaneous intervals. A strong whitening must be
-    better than the others by both kinds of the score.
+    ``thinned=0`` it then compares layers and poolings, each with its calibration. The raw model
+    is the last layer with the pooling that the folder declares, or else "mean". It stays unless
+    another candidate is better beyond chance, by simultaneous intervals. A strong whitening
+    must be better than the others by both kinds of the score.
 
-    Self-retrieval does not see what the vectors are for. If you name the `task`, it determines
+    Self-retrieval does not know what the vectors are for. If you name the `task`, it determines
     the calibration, and only layer and pooling are searched, unless the folder declares them.
 
     Parameters

@@ -27,12 +27,12 @@ class SpaceAligner(
 ):
     """Translate vectors of one model into the space of another, by pairs of both.
 
-    Fit it on the vectors of the same texts by two models: `X` of the one to translate from,
-    `y` of the one to translate to. As the last step after a new model it sends queries into an
-    old index; on stored vectors of an old model it carries an old index into the new space.
-    The map, ``x -> (x - x_mean_) coef_ + y_mean_``, is a ridge regression, whose penalty has
-    the least leave-one-out error, scaled so that translated vectors vary as much as those of
-    `y`. Both models may have any width.
+    Fit it on the vectors of the same texts by two models: `X` of the one to translate from, `y`
+    of the one to translate to. As the last step after a new model it sends queries into an old
+    index; on stored vectors of an old model it moves an old index into the new space. The map,
+    ``x -> (x - x_mean_) coef_ + y_mean_``, is a ridge regression, whose penalty has the least
+    leave-one-out error, scaled so that translated vectors vary as much as those of `y`. Both
+    models may have any width.
 
     Where texts form groups, such as intents or topics, 1,600 pairs keep the scores within a
     point. Where the same thing must be found again, 3,000 may be too few: see `kept_`.
@@ -62,21 +62,21 @@ class SpaceAligner(
     See Also
     --------
     SimilarityScale.equivalent : Move a threshold from one model to another.
-    skcalib.inspection.provenance : Which model stored vectors are of.
+    skcalib.inspection.provenance : Which model stored vectors come from.
 
     Notes
     -----
     The output is in the space of `y`, with its mean and its total variance, but its vectors are
     not of unit length: compare them by cosine, or add scikit-learn's ``Normalizer()`` as a last
-    step before an index by inner product. Pass vectors as they are stored, and those of
-    `transform` as those of `fit`: if one are of unit length, the others should be.
+    step before an index by inner product. Pass vectors as they are stored, and in the same form
+    to `fit` and `transform`: all of unit length, or none.
 
-    Predictions of a regression vary less than what they predict, most of all along the axes of
-    `y` that are hard to predict, which tell near texts apart. With the variances v of `y` along
-    its axes, and those p of predictions for pairs that were left out, ``coef_`` is that of the
-    regression times ``(v / p)^(1/4)`` along each axis, and one factor for all, which makes the
-    total variances equal. The full ratio keeps hardly more neighbors, and loses more of what a
-    regression gains on groups.
+    Predictions of a regression vary less than what they predict, especially along the axes of
+    `y` that are hard to predict, which distinguish near texts. With the variances v of `y`
+    along its axes, and those p of predictions for pairs that were left out, ``coef_`` is that
+    of the regression times ``(v / p)^(1/4)`` along each axis, and one factor for all, which
+    makes the total variances equal. The full ratio keeps hardly more neighbors, and loses more
+    of what a regression gains on groups.
 
     `kept_` compares neighbors by cosine among 1,000 of the fitted texts, evenly spaced, each
     predicted by the fit without it and without the text that it is compared with, in closed

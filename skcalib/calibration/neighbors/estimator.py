@@ -26,8 +26,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     It has two conditions: the fitted texts contain members of the same groups, and a group has
     more members than there are neighbors (`n_neighbors`). In groups without a fitted text,
     R-precision fell by 3 to 8 points on two data sets. A search whose queries have several
-    answers gains, too; with one answer per query it may lose 2 points. Differences between
-    close texts fade, so scores of graded similarity (STS) fall. Use it after
+    answers also gains; with one answer per query it may lose 2 points. Differences between
+    close texts shrink, so scores of graded similarity (STS) fall. Use it after
     ``Whitening(noise="auto")``.
 
     With x̂ of unit length, ``x' = unit(x̂ + weight Σ w_j x̂_j / Σ w_j)`` over the nearest

@@ -50,13 +50,13 @@ class Whitening(
     signal, which often makes search and clustering worse. ``Whitening(noise="auto")``
     recognizes by the mean vector whether an output was trained for cosine similarity, and then
     only subtracts most of the mean. If you know how many groups of texts there are,
-    ``Whitening(noise="auto", n_groups=20)`` fades directions that do not distinguish them,
+    ``Whitening(noise="auto", n_groups=20)`` reduces directions that do not distinguish them,
     which gains most.
 
     Parameters
     ----------
     n_components : int, float or None, default=None
-        Number of leading dimensions to keep. A float in (0, 1) keeps as many as explain
+        Number of leading dimensions to keep. A float in (0, 1) keeps the fewest that explain
         that share of the variance; None keeps the numerical rank, or all at power 0 without
         noise. With "pca" an int above the rank adds columns of zeros, with a warning.
     method : {"pca", "zca", "rotated"}, default="pca"
@@ -66,16 +66,16 @@ class Whitening(
         "pca" by a random rotation, the same for every fit of that width. Cosines do not change,
         and every column gets a share of the variance, which int8 and binary codes need.
     centering : float in [0, 1] or "auto", default="auto"
-        Share of the mean that is subtracted. "auto" is 1, all of it, in every case but one: if
-        `noise` and `power` are "auto" without `n_groups`, it falls to 0.8 as the power falls to
-        0. The fifth that is kept protects a group that holds most of the sample: the mean is
+        Share of the mean that is subtracted. "auto" is 1, the whole mean, except in one case:
+        if `noise` and `power` are "auto" without `n_groups`, it falls to 0.8 as the power falls
+        to 0. The fifth that is kept protects a group that holds most of the sample: the mean is
         nearly its direction, and without it the group has none. If the vectors kept an average
         cosine above 0.2, less is kept.
     power : float in [0, 1] or "auto", default="auto"
         1 whitens, 0 only centers and rotates (PCA); values between them whiten partly. "auto"
-        is 1 if `noise` is a number. If `noise` is "auto", too, it depends on the mean vector: 0
+        is 1 if `noise` is a number. If `noise` is also "auto", it depends on the mean vector: 0
         for an output layer trained for cosine similarity, up to 0.5 for inner layers. With 0
-        and no noise, directions without variance in the sample pass unchanged, however few the
+        and no noise, directions without variance in the sample pass unchanged, even with few
         samples.
     noise : float in [0, 1e9] or "auto", default=0.0
         Regularization: the assumed variance of noise in every direction, as a share of the
@@ -86,8 +86,8 @@ class Whitening(
         outlier columns, by which "auto" recognizes inner layers.
     n_groups : int or None, default=None
         Approximate number of groups that the vectors should distinguish, such as topics,
-        intents or clusters: the fewer, the more noise. A large number takes the noise away,
-        which leaves the mean subtracted. It needs ``noise="auto"`` and ``power="auto"``. With
+        intents or clusters: the fewer, the more noise. A large number removes the noise, so
+        that only the mean is subtracted. It needs ``noise="auto"`` and ``power="auto"``. With
         None there is no noise at power 0, and that of 250 groups from a power of 0.35 on.
     shrinkage : float in [0, 1] or "auto", default=0.0
         Weight of the scaled identity in the covariance,
@@ -128,7 +128,7 @@ class Whitening(
     moments_ : Moments
         Sums over the sample: ``n``, ``mean``, ``scatter``; they add up over parts by ``merge``.
     map_ : WhiteningMap
-        The map by all axes, also those that `n_components` drops.
+        The map by all axes, including those that `n_components` drops.
     parameters_ : dict
         The parameters of the fit, which `merge` keeps.
     n_features_in_, feature_names_in_

@@ -74,8 +74,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     questions_, answers_ : ndarray of shape (n_stored,), object
         Stored questions, each once, and their answers.
     vectors_ : ndarray of shape (n_stored, d), float32
-        Unit vectors that are searched, each moved half the way to the mean of its answer; zero
-        for a question without content for the encoder.
+        Unit vectors that are searched, each moved halfway to the mean of its answer; zero for a
+        question without content for the encoder.
     threshold_ : float
         Cosine that a question must exceed to get an answer.
     encoder_ : Pipeline
@@ -98,12 +98,12 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     chosen by its rank. It is exact, in the sense of conformal prediction [1]_, for questions
     from the same distribution as the `unanswerable`, and needs ``1 / false_positive_rate - 1``
     distinct ones. A repeated one counts once, or as often as it comes if this is stricter.
-    Without these, each stored question (2,000 at most) is asked as if its own answer
-    were not stored. An answer and its nearest are mostly each other's nearest, so a new answer
-    would make the questions of two answers pass. Each answer counts as much as the others,
-    however many questions it has. Therefore ``2 / false_positive_rate - 1``
-    different answers are needed to estimate how much they differ. With fewer, `fit` warns, and
-    the share of false positives may be several times `false_positive_rate`.
+    Without these, each stored question (2,000 at most) is asked as if its own answer were not
+    stored. An answer and its nearest are often each other's nearest, so a new answer would make
+    the questions of two answers pass. Each answer counts as much as the others, however many
+    questions it has. Therefore ``2 / false_positive_rate - 1`` different answers are needed to
+    estimate how much they differ. With fewer, `fit` warns, and the share of false positives may
+    be several times `false_positive_rate`.
 
     Dicts, lists, sets and arrays are the same answer if their contents are equal; other objects
     that cannot be hashed, only if they are the same object.
@@ -159,7 +159,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             Their answers: texts, numbers, dicts or any other objects. Equal ones are one
             answer.
         unanswerable : texts of shape (n_unanswerable,), default=None
-            Questions known to have no answer in `y`, drawn like future questions.
+            Questions known to have no answer in `y`, from the same distribution as future ones.
         log : texts of shape (n_log,), default=None
             Real questions, with and without an answer, some hundred or more.
 
@@ -252,7 +252,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         -------
         self : NearestAnswer
             With a log that has none of the questions, the same as a `fit` on all of them, if
-            that smooths as well, or does not either.
+            both smooth, or neither does.
         """
         check_is_fitted(self)
         added = stored_answers(X, y)

@@ -46,10 +46,10 @@ ENCODED = (
 
 @dataclass(eq=False, repr=False)
 class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimator):
-    """Classify texts by the names of the classes, or by a few labels, and many other texts.
+    """Classify texts by the names of classes or a few labels, helped by unlabeled texts.
 
     Texts without labels calibrate the vectors, and they pull each class from its name, or its
-    few labeled texts, to where the texts lie that are most similar to it.
+    few labeled texts, toward the texts that are most similar to it.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     encoder_ : Pipeline
         From texts to calibrated vectors of width d, fitted.
     smoothing_ : NeighborSmoothing
-        Behind `encoder_`, fitted.
+        The step after `encoder_`, fitted.
     temperature_ : float
         Divides the scores in `predict_proba`.
     threshold_ : float
@@ -98,22 +98,22 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     linear discriminant analysis would use them in full, as a power of 1 does.
 
     The mean of the names' vectors is moved to that of the texts'. A class begins as the mean of
-    its name and its labeled texts. Three times it becomes the mean of these, each counted as
-    ten texts, and of the texts without labels that are nearest to it. A name counts less if it
-    misleads: if labeled texts, each left out, are classified worse by labels and names than by
-    labels alone. The more texts change their class meanwhile, the less this counts, unless
-    different examples lead to the same means: `class_means_` lie between the first means and
-    the last.
+    its name and its labeled texts. It is updated three times, to the mean of its name and its
+    labeled texts, each counted as ten texts, and of the texts without labels that are nearest
+    to it. A name counts less if it misleads: if labeled texts, each left out, are classified
+    worse by labels and names than by labels alone. The more texts change their class meanwhile,
+    the less this counts, unless different examples lead to the same means: `class_means_` lie
+    between the first means and the last.
 
     Whether a text is `other` depends on two cosines, with the mean of the nearest class: one of
-    calibrated vectors, and one of vectors before the calibration, since that removes what tells
-    another domain. Each is standardized over the fitted texts, and their mean counts. The
-    fitted texts are judged in ten folds, each by classes made without it, and the threshold is
-    a rank: of n texts that are judged and a new one, each is equally likely to have the lowest
-    value. A distinct text counts once, and no order matters. Near-copies, whose cosine is 0.9
-    or more after the mean is subtracted, are judged together and count as one. If texts come in
-    groups that are less similar, more may be rejected. With many labels, a logistic regression
-    on the vectors of `encoder_` is better.
+    calibrated vectors, and one of vectors before the calibration, since that removes what
+    distinguishes another domain. Each is standardized over the fitted texts, and their mean
+    counts. The fitted texts are judged in ten folds, each by classes made without it, and the
+    threshold is a rank: of n texts that are judged and a new one, each is equally likely to
+    have the lowest value. A distinct text counts once, and no order matters. Near-copies, whose
+    cosine is 0.9 or more after the mean is subtracted, are judged together and count as one. If
+    texts come in groups that are less similar, more may be rejected. With many labels, a
+    logistic regression on the vectors of `encoder_` is better.
 
     A text without content for the encoder (blank, only unknown tokens, or a zero vector) is
     left out of the fit, with a warning, and is similar to no class: `other` with a

@@ -43,7 +43,7 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         `NormalizingFlow`. With None, `fit` accepts vectors, as the last step of a pipeline.
     false_pairs : float, default=20
         Expected number of unrelated pairs that are listed, among all pairs of distinct texts.
-        It takes the place of a ``threshold``, see Notes. `at` changes it after a fit.
+        It replaces a ``threshold``, see Notes. `at` changes it after a fit.
     guard : DetailGuard or None, default=None
         Details in which duplicates must agree, such as numbers; any object whose method
         ``details(text)`` returns something hashable. It reads texts, so it needs an `encoder`.
@@ -69,16 +69,16 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
 
     Notes
     -----
-    There is no ``threshold``, since the same cosine means another thing for each encoder and
-    each number of texts; `threshold_` is the cosine that `false_pairs` leads to. For a cosine c
-    of your own, cluster the vectors, ``encoder_.transform(texts)``, with scikit-learn:
-    ``DBSCAN(1 - c, min_samples=2, metric="cosine")`` joins chains, ``AgglomerativeClustering(
-    None, metric="cosine", linkage="complete", distance_threshold=1 - c)`` does not.
+    There is no ``threshold``, since the meaning of a cosine depends on the encoder and on the
+    number of texts; `threshold_` is the cosine that `false_pairs` leads to. For a cosine c of
+    your own, cluster the vectors, ``encoder_.transform(texts)``, with scikit-learn: ``DBSCAN(1
+    - c, min_samples=2, metric="cosine")`` joins chains, ``AgglomerativeClustering( None,
+    metric="cosine", linkage="complete", distance_threshold=1 - c)`` does not.
 
     Groups are not chains: each text reaches the threshold with its representative, the most
     similar one, and no two representatives reach it. The text with the most duplicates becomes
     a representative first. Ties go to the larger sum of cosines, then to the first row. They
-    are not clusters either: most texts are alone, so this is no clusterer of scikit-learn,
+    are not clusters either: most texts are alone, so this is not a clusterer of scikit-learn,
     which must find blobs, although it has `fit_predict`.
 
     The threshold comes from the pairs of up to 4,473 distinct texts, by the straight line of

@@ -89,14 +89,13 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
     candidates if each is the most similar one of the other. Their score is ``s + (s - t) / 2``,
     where t is the second largest similarity of either record.
 
-    Most records without a partner are in some such pair, too. How large their scores are is
+    Most records without a partner are also in such a pair. How large their scores are is
     estimated from the leads of the fourth to the eighth nearest over the next, whose expected
     ratio to the first lead is that of normal order statistics [2]_. This gives the false
-    discovery rate [3]_ of each score.
-    The rate is an estimate, see the table on the page of matches. **If few records of both
-    lists have a partner, it lists little or nothing**, and so does it where records have
-    near-copies, since nothing then distinguishes a true pair. Equal records of a list count
-    once; the first one is listed.
+    discovery rate [3]_ of each score. The rate is an estimate, see the table on the page of
+    matches. **If few records of both lists have a partner, it lists little or nothing**. The
+    same holds if records have near copies, since nothing then distinguishes a true pair. Equal
+    records of a list count once; the first one is listed.
 
     References
     ----------

@@ -73,13 +73,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
     -----
     Thresholds and p-values are exact to 1e-6 for the pairs counted. ``extrapolate=True``
     assumes that Fisher's z [1]_ of the cosine is a straight line in the logarithm of the rate,
-    and fits it where duplicates hardly count. A line that is off by more than 0.1 decades
-    raises a ValueError.
+    and fits it at rates where duplicates hardly matter. A line that is off by more than 0.1
+    decades raises a ValueError.
 
     Rates per query are exact for any number of `queries` (conformal prediction [2]_) if these
     are like future queries and no document answers them. If some are answered, the threshold is
     stricter. Without `queries`, the documents stand in for them, which is right if queries are
-    like documents. The most similar documents are mostly each other's best, so that a new one
+    like documents. The most similar documents are often each other's best, so that a new one
     makes two pass, and a rate needs ``2 / rate - 1`` documents.
 
     References

@@ -31,9 +31,9 @@ FALSE_ALARMS = 0.01  # share of calls with queries drawn like the bank that may 
 class SearchEncoder(TextTransformer):
     """Encode documents and queries for a search by inner product, which ranks better.
 
-    Queries and documents are different kinds of text. So each kind has its own mean, and some
-    documents, the hubs, are near every query. A sample of unlabeled queries, the bank, shows
-    both, and this encoder removes them. It needs no relevance judgments.
+    Queries and documents are different kinds of text, so each kind has its own mean. In
+    addition, some documents, the hubs, are near every query. A sample of unlabeled queries, the
+    bank, shows both, and this encoder removes them. It needs no relevance judgments.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class SearchEncoder(TextTransformer):
         are vectors.
     query_encoder : transformer of texts, any encoder of texts, or None, default=None
         Encoder of the queries, such as ``BertEncoder(model, prompt="query: ")``. The later
-        steps of an `encoder` that is a pipeline follow it. None takes `encoder`.
+        steps of an `encoder` that is a pipeline follow it. None uses `encoder`.
     power : float in [0, 1], default=0.05
         Power of the whitening of both sides, see `Whitening`. More brings out details, which
         finds the same thing in other words; less, or 0, keeps documents on one topic together.
@@ -108,9 +108,10 @@ class SearchEncoder(TextTransformer):
     another bank would repeat, by the correlation of r(d) from two halves of the bank [4]_. It
     is small for few queries, and where documents are near the queries that they answer and near
     no others. If each query has one answer, a document answers ``n / N`` of the n queries of
-    the bank among N documents. These are near it rightly, so w is multiplied by the share of
-    its k nearest that are left, ``1 - n / (N k)``, too: of ten documents, and the default k,
-    nothing. Use a hundred queries or more; 2,000 at most are compared with each document.
+    the bank among N documents. They are near it because it answers them, so w is also
+    multiplied by the share of its k nearest that are left, ``1 - n / (N k)``: of ten documents,
+    and the default k, nothing. Use a hundred queries or more; 2,000 at most are compared with
+    each document.
 
     W is the whitening of both sides, each minus its mean, with a small `power` and the
     shrinkage of Ledoit and Wolf. It brings out details, which distinguish the answer of a query
