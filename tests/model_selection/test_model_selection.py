@@ -502,8 +502,8 @@ def lead_of_best(ranks, weights, groups):
 
 @pytest.mark.parametrize(("n", "n_draws"), [(20, 8), (200, 1)])
 def test_the_best_of_many_equal_candidates_is_rarely_called_better(n, n_draws):
-    # Of 28 that are equal, the interval of two would call one better in 23 to 32 % of runs. That
-    # of all would do so in 6.6 % with 20 texts, without allowance for so few.
+    # Of 28 that are equal, the interval of two would call one better in 23 to 32 % of runs.
+    # That of all would do so in 6.6 % with 20 texts, without allowance for so few.
     rng, groups, found = np.random.default_rng(0), np.arange(n), 0
     for draw in range(n_draws):
         weights = resamples(groups, draw)
