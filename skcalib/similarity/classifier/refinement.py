@@ -28,6 +28,14 @@ def nearness(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
     return texts @ means.T - (means**2).sum(axis=1) / 2
 
 
+def evidence(n: int, n_classes: int) -> float:
+    """Weight of what n texts say about classes, each of which begins with ten texts' weight.
+
+    The neighbors of a text among few are of any class, and means of few texts are random.
+    """
+    return n / (n + WEIGHT * n_classes)
+
+
 def class_means(
     texts: np.ndarray, names: np.ndarray | None, rows: np.ndarray, codes: np.ndarray
 ) -> np.ndarray:
@@ -36,8 +44,8 @@ def class_means(
     A class begins as the mean of its examples: its name and its labeled texts. Then, three
     times, it becomes the mean of these, each counted as ten texts (a name as fewer, see
     `_weight_of_names`), and of the texts without label that are nearer to it than to any other
-    class. Returned is a mean of both ends, see `_trust`. ``codes`` are the classes of texts
-    ``rows``: each class has a text if there are no ``names``.
+    class. Returned is a mean of both ends, see `_trust` and `evidence`. ``codes`` are the
+    classes of texts ``rows``: each class has a text if there are no ``names``.
     """
     free = np.delete(texts, rows, axis=0)
     examples, weights = texts[rows], np.full(len(rows), WEIGHT)
@@ -47,7 +55,7 @@ def class_means(
         codes = np.r_[: len(names), codes]
     given = Examples(examples, codes, weights)
     (first, before), (last, after) = _ends(given, free)
-    trust = _trust(_kappa(before, after), given, free)
+    trust = _trust(_kappa(before, after), given, free) * evidence(len(free), len(first))
     return (1 - trust) * first + trust * last
 
 
