@@ -40,7 +40,9 @@ class RetrievalTable(ScoreTable):
     differences : ndarray of shape (n_rows, n_columns)
         Scores minus those of the first row.
     intervals : ndarray of shape (n_rows, n_columns, 2)
-        Ends of the 95 % intervals of the differences, by a paired bootstrap over queries.
+        Ends of the 95 % intervals of the differences, by a paired bootstrap over queries. They
+        need queries whose score differs: with 20 to 50 of these they miss up to 1.4 times as
+        often as promised, with 5 to 10 about twice.
     n_queries, n_left_out : int
         Queries with a relevant document, which were used, and others.
     n_documents, n_empty : int
@@ -220,7 +222,7 @@ def evaluate_retrieval(
     differences = scores - scores[0]
     alike = near_duplicates([*queries.values()])
     means = np.moveaxis(differences, 1, -1) @ resamples(alike, random_state)
-    intervals = np.moveaxis(interval(means), 0, -1)
+    intervals = np.moveaxis(interval(means, alike), 0, -1)
     return RetrievalTable(
         tuple(encoders),
         COLUMNS,

@@ -100,7 +100,7 @@ def choose(scored: list[list[Scored]], groups: np.ndarray, seed: int) -> tuple[S
     def lead(candidates: list[Scored], measure: Callable[..., Any]) -> list[Difference]:
         values = np.array([measure(one, None) for one in candidates])
         means = np.array([measure(one, weights) for one in candidates])
-        return [replace(difference, **unknown) for difference in leads(values, means)]
+        return [replace(difference, **unknown) for difference in leads(values, means, groups)]
 
     best = [_best_calibration(state, lead) for state in scored]
     for one, difference in zip(best, lead(best, Scored.halves), strict=True):

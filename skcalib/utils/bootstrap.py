@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtr, stdtrit
 
 RESAMPLED = 1000  # bootstrap samples
 
@@ -49,18 +50,32 @@ def resamples(groups: np.ndarray, seed: int) -> np.ndarray:
     return weights / weights.sum(axis=0)
 
 
-def interval(means: np.ndarray) -> np.ndarray:
+def interval(means: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Return the ends of the 95 % interval of means (..., RESAMPLED), of shape (2, ...)."""
-    return np.quantile(means, (0.025, 0.975), axis=-1)
+    tail = ndtr(-_student(1.96, groups))
+    return np.quantile(means, (tail, 1 - tail), axis=-1)
 
 
-def leads(scores: np.ndarray, means: np.ndarray) -> list[Difference]:
+def _student(z: float, groups: np.ndarray) -> float:
+    """Return standard errors of a bootstrap in place of z standard errors of many groups.
+
+    With n equal groups, resampled means spread √(1 - 1/n) as much as means of samples do, and
+    Student's t takes the place of the normal distribution (the expanded interval of Hesterberg,
+    2015, "What Teachers Should Know About the Bootstrap", The American Statistician 69(4)). If
+    groups differ in size, n is Kish's effective number.
+    """
+    sizes = np.bincount(groups)
+    n = max(2.0, float(sizes.sum() ** 2 / np.sum(sizes**2)))
+    return float(-stdtrit(n - 1, ndtr(-z)) * np.sqrt(n / (n - 1)))
+
+
+def leads(scores: np.ndarray, means: np.ndarray, groups: np.ndarray) -> list[Difference]:
     """Return how far each of several candidates leads the first of them.
 
-    ``means``, (n_candidates, RESAMPLED), has their ``scores`` in each resample.
+    ``means``, (n_candidates, RESAMPLED), has their ``scores`` in each resample of ``groups``.
 
     The best of many equal candidates leads by chance. Therefore the intervals are simultaneous:
-    in 97.5 % of the resamples, no candidate's lead is above its interval (the maximum of
+    in 97.5 % of the samples, no candidate's lead is above its interval (the maximum of
     studentized statistics; Romano & Wolf, 2005, "Stepwise multiple testing as formalized data
     snooping", Econometrica 73(4), first step).
     """
@@ -70,6 +85,6 @@ def leads(scores: np.ndarray, means: np.ndarray) -> list[Difference]:
     if not varies.any():
         return [Difference(0.0, 0.0, 0.0)] * len(scores)
     deviations = (resampled[varies] - observed[varies, None]) / error[varies, None]
-    widths = np.quantile(deviations.max(axis=0), 0.975) * error
+    widths = _student(np.quantile(deviations.max(axis=0), 0.975), groups) * error
     ends = zip(observed, observed - widths, observed + widths, strict=True)
     return [Difference(*map(float, lead)) for lead in ends]

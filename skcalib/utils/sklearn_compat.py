@@ -9,10 +9,10 @@ from sklearn.utils._array_api import get_namespace_and_device
 from sklearn.utils._param_validation import (
     HasMethods,
     RealNotInt,
-    StrOptions,
     validate_parameter_constraints,
 )
 from sklearn.utils._param_validation import Interval as _Interval
+from sklearn.utils._param_validation import StrOptions as _StrOptions
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import _check_n_features as check_n_features
 from sklearn.utils.validation import _check_sample_weight as _check_sample_weight
@@ -24,6 +24,13 @@ class Interval(_Interval):
     def is_satisfied_by(self, val: Any) -> bool:
         """Whether a value is a number in the interval."""
         return not isinstance(val, bool | np.bool_) and super().is_satisfied_by(val)
+
+
+class StrOptions(_StrOptions):
+    """Names in lower case; an error lists them in order, which that of a set is not."""
+
+    def __str__(self) -> str:
+        return f"a str among {{{', '.join(map(repr, sorted(self.options)))}}} in lower case"
 
 
 def check_rate(rate: Any, function: str) -> float:

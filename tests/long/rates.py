@@ -28,12 +28,14 @@ from skcalib import (
     NearestAnswer,
     SearchEncoder,
     SimilarityScale,
+    SpaceAligner,
     TextEncoder,
     Whitening,
     ZeroShotClassifier,
     clear_caches,
 )
 from skcalib.inspection import ShiftMonitor, mahalanobis, mahalanobis_threshold, shift
+from skcalib.utils.bootstrap import interval, leads, resamples
 
 D = 16
 SIZES = 20, 50, 200
@@ -228,6 +230,51 @@ def query_p_value(source, n):
     return 0.1, search.query_p_value(source.fitted(40)) <= 0.1
 
 
+def neighbors_kept(source, n):
+    """The promise is the truth, on new texts; the other model knows half of the directions."""
+    half = source.rng.normal(size=(D, D // 2))
+    Y, new = source.fitted(n), source.new(1000)
+    aligner = SpaceAligner().fit(Y @ half, Y)
+    nearest = []
+    for queries in (aligner.transform(new @ half), new):
+        found = cosines(queries, new)
+        np.fill_diagonal(found, -1)
+        nearest.append(found >= np.partition(found, -10, axis=1)[:, -10:].min(axis=1)[:, None])
+    return np.mean((nearest[0] & nearest[1]).sum(axis=1) / 10), aligner.kept_
+
+
+def evidence(source, n, n_columns):
+    """Values of texts whose true mean is 0, their groups, and weights of resamples.
+
+    Here "groups" are n groups of very different sizes. Fewer than 20 are no evidence.
+    """
+    groups = np.arange(n) // (COPIES if source.kind in ("copied", "near") else 1)
+    if source.kind == "groups":
+        groups = np.repeat(np.arange(n), np.minimum(source.rng.zipf(2.0, size=n), 50))
+    if groups[-1] < 19:
+        raise ValueError("too few")
+    values = source.rng.normal(size=(n_columns, groups[-1] + 1))
+    if source.kind == "heavy":
+        values = source.rng.standard_t(3, size=values.shape)
+    values = values[:, groups]
+    if source.kind in ("near", "groups"):
+        values += source.rng.normal(size=values.shape)
+    return values, groups, resamples(groups, int(source.rng.integers(2**31)))
+
+
+def interval_of_a_difference(source, n):
+    """It misses the true difference in 5 %, of n groups, or n / 4."""
+    values, groups, weights = evidence(source, n, 20)
+    low, high = interval(values @ weights, groups)
+    return 0.05, np.mean((low > 0) | (high < 0))
+
+
+def lead_of_the_best_of_many(source, n):
+    """Of ten equal ones, the best is called better than the first in 2.5 % at most."""
+    values, groups, weights = evidence(source, n, 10)
+    return 0.025, any(d.is_gain for d in leads(values.mean(axis=1), values @ weights, groups))
+
+
 NUMBERS = {
     name: value
     for name, value in [*globals().items()]
@@ -235,7 +282,13 @@ NUMBERS = {
 }
 
 
-COUNT_NEAR_COPIES = rejection_rate, false_pairs, false_pairs_of_new
+COUNT_NEAR_COPIES = (
+    rejection_rate,
+    false_pairs,
+    false_pairs_of_new,
+    interval_of_a_difference,
+    lead_of_the_best_of_many,
+)
 
 
 def cell(number, kind, n, draws):

@@ -90,10 +90,9 @@ class VectorStore:
         checked = {"dtype": self.dtype, "max_bytes": self.max_bytes}
         validate_parameter_constraints(CONSTRAINTS, checked, type(self).__name__)
         if not self._poolings or not set(self._poolings) <= set(POOLINGS):
-            names = tuple(POOLINGS)
             raise ValueError(
-                f"The 'pooling' parameter of VectorStore must be among {names}, or None. Got "
-                f"{self.pooling!r} instead."
+                f"The 'pooling' parameter of VectorStore must be {StrOptions(set(POOLINGS))}, "
+                f"or several, or None. Got {self.pooling!r} instead."
             )
 
     def __len__(self) -> int:

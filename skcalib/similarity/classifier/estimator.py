@@ -23,6 +23,7 @@ from skcalib.similarity.classifier.refinement import (
     best_cosines,
     class_means,
     cosines_of_others,
+    evidence,
     near_copies,
     raw_means,
 )
@@ -103,7 +104,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     to it. A name counts less if it misleads: if labeled texts, each left out, are classified
     worse by labels and names than by labels alone. The more texts change their class meanwhile,
     the less this counts, unless different examples lead to the same means: `class_means_` lie
-    between the first means and the last.
+    between the first means and the last. With n texts and k classes, this and the smoothing
+    count n / (n + 10 k).
 
     Whether a text is `other` depends on two cosines, with the mean of the nearest class: one of
     calibrated vectors, and one of vectors before the calibration, since that removes what
@@ -201,7 +203,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         row = np.where(content, np.cumsum(content) - 1, -1)
         groups = None if self.rejection_rate is None else near_copies(vectors)
         rank = 0 if groups is None else self._rank(groups.max() + 1, ", near-copies once")
-        smoothing = NeighborSmoothing().fit(vectors)
+        weight = evidence(len(vectors), len(described))
+        smoothing = NeighborSmoothing(weight=weight).fit(vectors)
         views = _side_by_side(vectors, smoothing)
         names = _vectors_of_names(space, described)
         if names is not None and len(names) > 1:  # another kind of text, with its own mean

@@ -19,6 +19,14 @@ SAMPLE = 2000  # texts by which examples are compared
 NEAR = 0.9  # cosine of near-copies, beside the mean of all texts
 
 
+def evidence(n: int, n_classes: int) -> float:
+    """Weight of what n texts say about classes, each of which begins with ten texts' weight.
+
+    The neighbors of a text among few are of any class, and means of few texts are random.
+    """
+    return n / (n + WEIGHT * n_classes)
+
+
 def class_means(
     texts: np.ndarray, names: np.ndarray | None, rows: np.ndarray, codes: np.ndarray
 ) -> np.ndarray:
@@ -27,8 +35,8 @@ def class_means(
     A class begins as the mean of its examples: its name and its labeled texts. Then, three
     times, it becomes the mean of these, each counted as ten texts (a name as fewer, see
     `_weight_of_names`), and of the texts without label that are nearer to it than to any other
-    class. Returned is a mean of both ends, see `_trust`. ``codes`` are the classes of texts
-    ``rows``: each class has a text if there are no ``names``.
+    class. Returned is a mean of both ends, see `_trust` and `evidence`. ``codes`` are the
+    classes of texts ``rows``: each class has a text if there are no ``names``.
     """
     free = np.delete(texts, rows, axis=0)
     vectors, weights = texts[rows], np.full(len(rows), WEIGHT)
@@ -38,7 +46,7 @@ def class_means(
         codes = np.r_[: len(names), codes]
     examples = Examples(vectors, codes, weights)
     (first, before), (last, after) = _ends(examples, free)
-    trust = _trust(_kappa(before, after), examples, free)
+    trust = _trust(_kappa(before, after), examples, free) * evidence(len(free), len(first))
     return (1 - trust) * first + trust * last
 
 
