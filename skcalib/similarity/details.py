@@ -16,7 +16,8 @@ def mild_whitening(power: float, *sides: tuple[np.ndarray, np.ndarray]) -> np.nd
     few vectors do no harm. It would be 0 for two, whose products are equal.
     """
     spread = max(1 - float(mean @ mean) for _, mean in sides)
-    if spread <= 1 - EQUAL or sum(len(vectors) for vectors, _ in sides) < 3:
+    n = sum(len(vectors) for vectors, _ in sides)
+    if power == 0 or n < 3 or spread <= 1 - EQUAL:
         return np.eye(len(sides[0][1]))
     whitening = Whitening(power=power, shrinkage="auto")
     for vectors, mean in sides:

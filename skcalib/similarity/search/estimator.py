@@ -47,6 +47,7 @@ class SearchEncoder(TextTransformer):
     power : float in [0, 1], default=0.05
         Power of the whitening of both sides, see `Whitening`. More brings out details, which
         finds the same thing in other words; less, or 0, keeps documents on one topic together.
+        It is smaller for few documents, see Notes.
     n_neighbors : int or float, default=0.1
         Number of queries of the bank whose mean cosine with a document is its hubness; or, as a
         float in (0, 1), a share of the bank.
@@ -115,7 +116,8 @@ class SearchEncoder(TextTransformer):
 
     W is the whitening of both sides, each minus its mean, with a small `power` and the
     shrinkage of Ledoit and Wolf. It brings out details, which distinguish the answer of a query
-    from other documents on its topic.
+    from other documents on its topic. `power` is multiplied by the same ``1 - n / (N k)``,
+    since few documents are topics themselves.
 
     Without queries, windows of 4 to 12 words of the documents are the bank, no mean is
     subtracted, and the weight is a third. Without queries and without an encoder, scores are

@@ -46,11 +46,10 @@ class TwoSides:
     ) -> Self:
         """Estimate the maps and the hubs from unit vectors, of distinct queries."""
         means = [side.mean(axis=0, dtype=np.float64) for side in (documents, queries)]
-        projection = mild_whitening(power, (documents, means[0]), (queries, means[1]))
+        sides = (documents, means[0]), (queries, means[1])
         mean, gap = means[0], means[1] - means[0]
         shifts = CENTERING * mean, CENTERING * (mean + gap_weight(queries, gap) * gap)
-        bank = bank_of(queries)
-        return cls._with_hubs(documents, bank, *shifts, projection, n_neighbors, hub_weight)
+        return cls._learned(sides, bank_of(queries), shifts, power, n_neighbors, hub_weight)
 
     @classmethod
     def of_windows(
@@ -63,31 +62,33 @@ class TwoSides:
         hub_weight: float,
     ) -> Self:
         """Estimate the hubs from pieces of documents, which do not show the mean of queries."""
-        mean, zero = documents.mean(axis=0, dtype=np.float64), np.zeros(documents.shape[1])
-        projection = mild_whitening(power, (documents, mean))
-        if not len(windows):
-            return cls(zero, zero, projection, np.empty((0, projection.shape[1])), 0, 0.0)
-        return cls._with_hubs(
-            documents, windows, zero, zero, projection, n_neighbors, hub_weight
-        )
+        sides = ((documents, documents.mean(axis=0, dtype=np.float64)),)
+        zero = np.zeros(documents.shape[1])
+        return cls._learned(sides, windows, (zero, zero), power, n_neighbors, hub_weight)
 
     @classmethod
-    def _with_hubs(
+    def _learned(
         cls,
-        documents: np.ndarray,
+        sides: tuple[tuple[np.ndarray, np.ndarray], ...],
         queries: np.ndarray,
-        document_shift: np.ndarray,
-        query_shift: np.ndarray,
-        projection: np.ndarray,
+        shifts: tuple[np.ndarray, np.ndarray],
+        power: float,
         n_neighbors: float,
         hub_weight: float,
     ) -> Self:
-        """Weigh the hubs by how much of them another bank would repeat, and is no answer."""
-        bank = mapped(queries, query_shift, projection)
-        share = repeatability(mapped(documents, document_shift, projection), bank, n_neighbors)
-        k = n_neighbors_of(n_neighbors, len(bank))
-        share *= unanswered_share(k, len(bank), len(documents))
-        return cls(document_shift, query_shift, projection, bank, k, share * hub_weight)
+        """Weigh details, and hubs also by how much of them another bank would repeat.
+
+        ``sides`` are documents, and queries if they are no windows, with the mean of each.
+        """
+        documents = sides[0][0]
+        n = len(queries) or len(documents)
+        k = n_neighbors_of(n_neighbors, n)
+        share = unanswered_share(k, n, len(documents))
+        projection = mild_whitening(share * power, *sides)
+        bank = mapped(queries, shifts[1], projection)
+        repeated = repeatability(mapped(documents, shifts[0], projection), bank, n_neighbors)
+        k = min(k, len(bank))
+        return cls(*shifts, projection, bank, k, share * repeated * hub_weight)
 
     def documents(self, unit: np.ndarray) -> np.ndarray:
         """Return ``(d', -w r, sqrt(1 - w² r²)) / sqrt(2)`` of unit vectors, (n, m + 2).
@@ -142,7 +143,8 @@ def unanswered_share(k: int, n_queries: int, n_documents: int) -> float:
     """Return the expected share of a document's ``k`` nearest queries that it does not answer.
 
     If each query has one answer, a document answers ``n_queries / n_documents`` on average,
-    and these are near it rightly. With few documents they are all of the nearest.
+    and they are near it for that reason. With few documents they are all of the nearest: each
+    document is a topic, from which neither hubs nor details may take anything.
     """
     return max(1 - n_queries / (n_documents * k), 0.0)
 
@@ -150,7 +152,8 @@ def unanswered_share(k: int, n_queries: int, n_documents: int) -> float:
 def mapped(unit: np.ndarray, shift: np.ndarray, projection: np.ndarray) -> np.ndarray:
     """Map unit vectors, and scale to unit length again; zero vectors stay zero."""
     out = np.empty((len(unit), projection.shape[1]), np.float32)
-    for rows in gen_batches(len(unit), rows_in_memory(16 * unit.shape[1])):
+    step = rows_in_memory(16 * unit.shape[1])
+    for rows in gen_batches(len(unit), step) if len(unit) else ():
         part = unit[rows]
         centered = np.where(part.any(axis=1)[:, None], part - shift, 0.0)
         out[rows] = unit_rows(centered @ projection)[0]

@@ -57,14 +57,15 @@ def reference(search, documents, bank, queries):
     Z = max(0, 1 - chance / gap)
     centered = np.vstack([unit(documents) - m, unit(bank) - mu])
     values, axes = np.linalg.eigh(ledoit_wolf(centered, assume_centered=True)[0])
-    W = axes * values ** (-search.power / 2)
+    k = round(0.1 * len(bank))
+    share = 1 - len(bank) / (len(documents) * k)
+    W = axes * values ** (-search.power * share / 2)
     mu = m + Z * (mu - m)
     d, q, b = (
         unit((unit(documents) - 0.8 * m) @ W),
         unit((unit(queries) - 0.8 * mu) @ W),
         unit((unit(bank) - 0.8 * mu) @ W),
     )
-    k = round(0.1 * len(bank))
     r = np.sort(b @ d.T, axis=0)[-k:].mean(axis=0)
     return (q @ d.T - search.hub_weight_ * r) / 2
 
@@ -138,6 +139,7 @@ def test_of_few_documents_the_nearest_queries_are_their_own():
     for n in (5, 10, 20, 100):
         search = SearchEncoder(n_neighbors=0.1).fit(DOCUMENTS[:n], queries=QUERIES[:100])
         weights.append(search.hub_weight_)
+        assert (search.projection_ == np.eye(32)).all() == (n <= 10)
     assert weights[:2] == [0, 0]
     assert 0 < weights[2] < weights[3] <= 0.75
     assert unanswered_share(10, 100, 20) == 0.5
@@ -147,10 +149,10 @@ def test_of_few_documents_the_nearest_queries_are_their_own():
 @pytest.mark.filterwarnings(UNCORRECTED)
 def test_vectors_without_spread_are_not_whitened():
     rng = np.random.default_rng(0)
-    lengths = np.arange(1, 9)[:, None]
+    lengths = np.arange(1, 31)[:, None]
     for X in (rng.normal(size=(2, 5)), lengths * rng.normal(size=5), lengths):
         assert_array_equal(SearchEncoder().fit(X).projection_, np.eye(X.shape[1]))
-    X = rng.normal(size=(3, 50))
+    X = rng.normal(size=(30, 50))
     X[:, 0] = 0
     assert SearchEncoder().fit(X, queries=X[:2] + 1).projection_.shape == (50, 50)
 
