@@ -85,6 +85,8 @@ def leads(scores: np.ndarray, means: np.ndarray, groups: np.ndarray) -> list[Dif
     if not varies.any():
         return [Difference(0.0, 0.0, 0.0)] * len(scores)
     deviations = (resampled[varies] - observed[varies, None]) / error[varies, None]
-    widths = _student(np.quantile(deviations.max(axis=0), 0.975), groups) * error
+    z = np.quantile(deviations.max(axis=0), 0.975)
+    widths = np.zeros(len(scores))
+    widths[varies] = _student(z, groups) * error[varies]
     ends = zip(observed, observed - widths, observed + widths, strict=True)
     return [Difference(*map(float, lead)) for lead in ends]
