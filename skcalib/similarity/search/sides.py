@@ -152,9 +152,9 @@ def unanswered_share(k: int, n_queries: int, n_documents: int) -> float:
 def mapped(unit: np.ndarray, shift: np.ndarray, projection: np.ndarray) -> np.ndarray:
     """Map unit vectors, and scale to unit length again; zero vectors stay zero."""
     out = np.empty((len(unit), projection.shape[1]), np.float32)
-    step = rows_in_memory(16 * unit.shape[1])
+    W, step = projection.astype(np.float32), rows_in_memory(16 * unit.shape[1])
     for rows in gen_batches(len(unit), step) if len(unit) else ():
         part = unit[rows]
         centered = np.where(part.any(axis=1)[:, None], part - shift, 0.0)
-        out[rows] = unit_rows(centered @ projection)[0]
+        out[rows] = unit_rows(centered.astype(np.float32) @ W)[0]
     return out
