@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import Normalizer
 
+from skcalib.calibration.aligner.estimator import SpaceAligner
+from skcalib.calibration.groups.estimator import GroupErasure
+from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.export._parts import Parts, take_apart
 from skcalib.utils.tables import markdown
 
 TEMPLATES = Path(__file__).parent / "data"
 PACKAGES = "sentence-transformers", "transformers", "torch"
-RATES = 0.05, 0.01, 0.001  # of unrelated pairs, for which the card has thresholds
+RATES = 0.5, 0.05, 0.01, 0.001  # of unrelated pairs, for which the card has thresholds
 
 
 def parts_of_folder(pipeline: Any, normalize: bool | None = None) -> tuple[Parts, bool]:
@@ -78,7 +81,7 @@ def through_folder(
     return loaded.encode(texts, show_progress_bar=False)
 
 
-def _thresholds(pairs: dict[str, list[float]]) -> str:
+def _thresholds(pairs: dict[str, Any]) -> str:
     """Return a Markdown table of thresholds, without rates for which pairs were too few."""
     rates = np.array(pairs["p_value"])  # descending
     rows = [
@@ -86,7 +89,7 @@ def _thresholds(pairs: dict[str, list[float]]) -> str:
         for rate in RATES
         if (rates <= rate).any()
     ]
-    return markdown(["unrelated pairs that pass", "cosine"], rows)
+    return markdown([f"of {pairs['n']:,} unrelated pairs pass", "cosine"], rows)
 
 
 def _steps(parts: Parts) -> Iterator[str]:
@@ -101,5 +104,26 @@ def _steps(parts: Parts) -> Iterator[str]:
     written = ", ".join(f"{name}={value!r}" for name, value in settings.items())
     yield f"`BertEncoder({written})` of a `{type(parts.backbone().module).__name__}`"
     for step in parts.steps:
-        n = getattr(step, "n_samples_seen_", None)
-        yield f"`{step!r}`" + (f", fitted on {n:,} texts" if n else "")
+        known = "; ".join(_of_fit(step))
+        yield f"`{step!r}`" + (f", {known}" if known else "")
+
+
+def _of_fit(step: Any) -> Iterator[str]:
+    """Describe the fit of a step by its data and figures, as far as it has them."""
+    n, of = getattr(step, "n_samples_seen_", getattr(step, "n_samples_", None)), "texts"
+    if isinstance(step, GroupErasure):
+        n, of = step.group_count_.sum(), f"texts of {len(step.groups_)} groups"
+    elif isinstance(step, SpaceAligner):
+        n, of = step.n_pairs_, "pairs of vectors"
+    if n:
+        yield f"fitted on {n:,} {of}"
+    shares = getattr(step, "explained_variance_ratio_", None)
+    if shares is not None:
+        yield f"{len(shares)} of {step.n_features_in_} axes, {sum(shares):.0%} of the variance"
+    if isinstance(step, Whitening):
+        names = "centering", "power", "noise", "shrinkage"
+        yield ", ".join(f"{name} {getattr(step, f'{name}_'):.3g}" for name in names)
+    elif isinstance(step, GroupErasure):
+        yield f"{step.variance_kept_:.0%} of the variance is left"
+    elif isinstance(step, SpaceAligner):
+        yield f"{step.kept_:.0%} of the nearest texts stay"

@@ -88,6 +88,8 @@ def test_groups_are_erased_there_too(steps, n_modules, tiny_bert, texts, tmp_pat
     assert_equal_vectors(model.encode([*texts, *ODD]), pipeline.transform([*texts, *ODD]))
     card = (tmp_path / "model" / "README.md").read_text()
     assert all(f"`{step!r}`" in card for step in steps)
+    erasure = pipeline["grouperasure"]
+    assert f"on 12 texts of 3 groups; {erasure.variance_kept_:.0%} of the variance" in card
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,9 @@ def test_a_folder_names_what_all_versions_know(export, tiny_bert, texts, tmp_pat
     card = (tmp_path / "model" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: sentence-transformers\n")
     assert "vectors of 6 dimensions" in card
-    assert "Whitening(n_components=6, noise='auto')`, fitted on 12 texts" in card
+    assert "Whitening(n_components=6, noise='auto')`, fitted on 12 texts; 6 of " in card
+    kept = f"{whitening.explained_variance_ratio_.sum():.0%} of the variance; "
+    assert f"{kept}centering {whitening.centering_:.3g}, power" in card
     assert tiny_bert not in card
     versions = card.partition("## Versions")[2]
     assert f"torch {torch.__version__.partition('+')[0]}" in versions
@@ -297,6 +301,7 @@ def test_a_folder_brings_its_scale(tiny_bert, texts, tmp_path):
             rate, cosine = (float(cell.strip(" %")) for cell in line.split("|")[1:3])
             assert cosine == pytest.approx(names["threshold"](rate / 100), abs=5e-4)
     assert "| 5.0%" in card
+    assert f"of {scale.n_pairs_:,} unrelated pairs pass" in card
     assert names["threshold"](0.3) == pytest.approx(scale.threshold(0.3), abs=0.05)
     save_sentence_transformer(pipeline, tmp_path / "bare")
     assert "similarity_scale" not in (tmp_path / "bare" / "README.md").read_text("utf-8")
