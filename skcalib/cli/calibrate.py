@@ -108,9 +108,10 @@ def run(options: argparse.Namespace) -> None:
             save(pipeline, folder / (how.file or ""))
         content = json.dumps(report(search, options), indent=2)
         (folder / "report.json").write_text(content + "\n", "utf-8")
-        if how.save == "save_sentence_transformer":
-            with (folder / "README.md").open("a", encoding="utf-8") as card:
-                card.write(_data_and_figures(search, options))
+        with (folder / "README.md").open("a", encoding="utf-8") as card:
+            if not card.tell():  # no model card yet, as sentence-transformers needs one
+                card.write(f"# {Path(options.model).name}, calibrated\n")
+            card.write(_data_and_figures(search, options))
     if not options.quiet:
         if search.n_texts_:
             print(f"{table(candidate_rows(search), search.best_index_)}\n")

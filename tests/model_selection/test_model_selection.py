@@ -944,7 +944,11 @@ def test_a_difference_that_may_be_chance_keeps_the_model(sentences):
 def test_command_writes_pipeline_and_report(tiny_bert, file, sentences, tmp_path, capsys):
     output = tmp_path / "new" / "calibrated"
     assert command(tiny_bert, file, output, "--random-state", "5") == 0
-    assert sorted(path.name for path in output.iterdir()) == ["pipeline.joblib", "report.json"]
+    files = ["README.md", "pipeline.joblib", "report.json"]
+    assert sorted(path.name for path in output.iterdir()) == files
+    card = (output / "README.md").read_text("utf-8")
+    assert card.startswith("# ")
+    assert "## Data and figures" in card
     assert list(output.parent.iterdir()) == [output]  # nothing unfinished beside it
     pipeline = joblib.load(output / "pipeline.joblib")
     params = {"pooling": ["mean", "max"], "layers": [0, 3], "n_texts": 100, "random_state": 5}
