@@ -15,8 +15,8 @@ COUNTED_TEXTS = 4473
 LARGER_P_VALUES, LARGEST_P_VALUES = (3e-2, 3e-3), (3e-1, 3e-2)
 # In one of twenty unrelated texts the nearest neighbor leads by so many times the mean lead.
 LEAD = np.log(20)
-# Copies stand apart if so many of the pairs at some rate stay at a twentieth of it: 0.9 or more
-# of those of simulated copies, and 0.64 or less of those of series.
+# Copies stand apart if this share of the pairs at some rate stays at a twentieth of it. In
+# simulations it was 0.9 or more of near copies, and below 0.7 of series and of distant copies.
 APART = 0.8
 # Most rounds in which pairs to leave out are chosen; their number settles after a few.
 ROUNDS = 10
