@@ -4,7 +4,12 @@ import numpy as np
 
 from skcalib.similarity.duplicates.pairs import representatives, similar_pairs
 from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, RateLine, count_pairs
-from skcalib.similarity.scale.rates import EXTRAPOLATED_PAIRS, FEWEST_PAIRS, LARGEST_ERROR
+from skcalib.similarity.scale.rates import (
+    EXTRAPOLATED_PAIRS,
+    FEWEST_PAIRS,
+    LARGEST_ERROR,
+    LEAST_EXTRAPOLATED,
+)
 from skcalib.utils.base import warn
 from skcalib.utils.cosines import EQUAL, nearest, of_pairs
 
@@ -46,7 +51,7 @@ def threshold_of(vectors: np.ndarray, order: np.ndarray, false_pairs: float) -> 
         )
         return min(EQUAL, float(counts.threshold(rate)))
     is_bent = counts.line(LARGER_P_VALUES).error > LARGEST_ERROR
-    if is_bent and _stand_apart(counts, rate, LARGEST_P_VALUES):
+    if is_bent and _stand_apart(counts, LARGEST_P_VALUES):
         # The usual line may be straight, since all of it is among the duplicates.
         counts, drawn = _without_duplicates(counts, drawn, rate, LARGEST_P_VALUES)
     if rate >= FITTED_P_VALUES[1]:
@@ -54,7 +59,7 @@ def threshold_of(vectors: np.ndarray, order: np.ndarray, false_pairs: float) -> 
     else:
         line = _line_of_unrelated(counts, drawn)
         if line.error > LARGEST_ERROR:
-            apart, n_kept = _stand_apart(counts, rate, LARGER_P_VALUES), len(drawn)
+            apart, n_kept = _stand_apart(counts, LARGER_P_VALUES), len(drawn)
             counts, drawn = _without_duplicates(counts, drawn, rate, LARGER_P_VALUES)
             line = _line(counts)
             if not apart and line.error <= LARGEST_ERROR:
@@ -134,18 +139,19 @@ def _counts(vectors: np.ndarray) -> PairCounts:
     return count_pairs(vectors.astype(np.float64))
 
 
-def _stand_apart(counts: PairCounts, rate: float, p_values: tuple[float, float]) -> bool:
-    """Whether there is a gap between unrelated pairs and those that a line finds.
+def _stand_apart(counts: PairCounts, p_values: tuple[float, float]) -> bool:
+    """Whether a gap is between unrelated pairs and those that bend the line at smaller rates.
 
     In a gap, hardly any pair is between a threshold and that for a twentieth of its rate. In a
     series, such as "8 GB, blue" and "8 GB, pink", similarities have no gap.
     """
     line = counts.line(p_values)
-    rates = np.geomspace(p_values[1], rate, 30)
+    rates = np.geomspace(p_values[1], LEAST_EXTRAPOLATED, 50)
     found, kept = (
         counts.p_value(np.array([line.threshold(p) for p in at])) for at in (rates, rates / 20)
     )
-    return bool((kept >= APART * found).any())
+    bend = found >= (1 - 10**-LARGEST_ERROR) * p_values[1] / 10
+    return bool((bend & (kept >= APART * found)).any())
 
 
 def _without_duplicates(
