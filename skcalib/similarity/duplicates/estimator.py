@@ -146,8 +146,9 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         Warns
         -----
         UserWarning
-            If there are too few distinct texts, so that pairs are counted, or so many near
-            copies that duplicates may be missed.
+            If there are too few distinct texts, so that pairs are counted; so many similar ones
+            that duplicates may be missed; or similar ones, perhaps series, that are listed
+            beyond `false_pairs`.
         """
         if self.guard is not None and self.encoder is None:
             raise ValueError(

@@ -260,9 +260,29 @@ def test_copies_that_are_a_large_share_of_all_pairs_are_found(n, size, share):
     assert (~true).sum() < 2 * 20
 
 
-@pytest.mark.parametrize("times", [400, 700, 1500])
+@pytest.mark.parametrize(
+    ("size", "share", "false_pairs", "match"),
+    [
+        (20, 0.6, 20, r"More than 0\.3% .* as in series .* count as unrelated.* Leave out"),
+        (20, 0.6, 1000, r"More than 0\.3% .* as in series .* count as unrelated.* Leave out"),
+        (5, 0.3, 20, r"1.. of 1,000 texts .* series .* count as duplicates.* a guard"),
+    ],
+)
+def test_series_are_warned_of(size, share, false_pairs, match):
+    """Texts around centers, some near and some far, whose similarities have no gap."""
+    n_series, rng = int(share * 1000 / size), np.random.default_rng(0)
+    of = np.concatenate([np.arange(n_series).repeat(size), np.arange(n_series, 1000)])[:1000]
+    centers, noise = rng.normal(size=(1000, 48))[of], rng.uniform(0.1, 1.5, size=(1000, 1))
+    noise[n_series * size :] = 0
+    with pytest.warns(UserWarning, match=match):
+        model = Duplicates(false_pairs=false_pairs).fit(centers + noise * spread(1000, 48, 1))
+    if "unrelated" in match:
+        assert false_pairs / 8 < len(model.pairs_) < 1.2 * false_pairs
+
+
+@pytest.mark.parametrize("times", [300, 400, 700, 1500])
 def test_a_template_that_hides_duplicates_is_warned_of(times):
-    with pytest.warns(UserWarning, match=r"More than 3% of all pairs .* Leave out most"):
+    with pytest.warns(UserWarning, match=r"More than .*% of all pairs .* Leave out most"):
         Duplicates().fit(copied(spread(1500), 1, times))
 
 
