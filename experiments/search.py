@@ -4,7 +4,7 @@ Half of a set's queries, drawn ten times, are scored by nDCG@10. The bank is 30,
 the other half, without judgments. "whole" is an index of all documents, as it is in use;
 "without" lacks those that answer a query of the bank and no scored one, so that nothing is
 learned about the documents that are searched. "none" has no bank: `SearchEncoder` cuts windows
-from the documents.
+from the documents. "power" is that of its whitening.
 
 "whitened" is fitted on documents and bank together; "erased, whitened" first subtracts the
 difference of the two sides. "frequent answers" are questions of Banking77 against one question
@@ -22,6 +22,7 @@ from measures import ndcg, unit
 from skcalib import GroupErasure, SearchEncoder, Whitening
 
 DRAWS, BANKS = 10, (30, 100, None)
+SEARCHES = {"search": {}} | {f"power={p:g}": {"power": p} for p in (0, 0.1, 0.25)}
 SETS = "Cranfield", *MATCHES, "frequent answers", "Spanish"
 TEXTS = 500  # of STS-B in two languages
 
@@ -77,9 +78,11 @@ def of_set(encode, name):
     answered = np.flatnonzero(grades.any(axis=1))
     queries, grades = [queries[i] for i in answered], grades[answered]
     D, Q = unit(encode(documents, True)), unit(encode(queries))
-    alone = SearchEncoder(encode.bert(documents=True), query_encoder=encode.bert())
-    alone = alone.fit(documents)
-    sides = np.asarray(alone.vectors_), np.asarray(alone.encode_query(queries))
+    alone = {}
+    for step, params in SEARCHES.items():
+        search = SearchEncoder(encode.bert(documents=True), encode.bert(), **params)
+        search.fit(documents)
+        alone[step] = np.asarray(search.vectors_), np.asarray(search.encode_query(queries))
     strange = None if other is None else unit(encode(other))
     for seed in range(DRAWS):
         order = np.random.default_rng(seed).permutation(len(Q))
@@ -90,8 +93,9 @@ def of_set(encode, name):
 
         raw = scores(D, Q[scored], grades[scored])
         yield ("none", "whole"), "raw", raw, 0
-        found = scores(sides[0], sides[1][scored], grades[scored])
-        yield ("none", "whole"), "search", found, found - raw
+        for step, (d, q) in alone.items():
+            found = scores(d, q[scored], grades[scored])
+            yield ("none", "whole"), step, found, found - raw
         for n in BANKS:
             rows = drawn[:n]
             only = (grades[rows] > 0).any(axis=0) & ~(grades[scored] > 0).any(axis=0)
@@ -120,14 +124,13 @@ def contenders(D, bank, Q):
     whitening = Whitening(noise="auto").fit(both)
     erasure = GroupErasure().fit(both, groups=groups)
     after = Whitening(noise="auto").fit(erasure.transform(both))
-    means = SearchEncoder(hub_weight=0, power=0).fit(D, queries=bank)
-    search = SearchEncoder().fit(D, queries=bank)
+    ways = {"two means": {"hub_weight": 0, "power": 0}} | SEARCHES
+    by = {name: SearchEncoder(**params).fit(D, queries=bank) for name, params in ways.items()}
     return {
         "mean subtracted": (unit(D - mean), unit(Q - mean)),
         "whitened": (unit(whitening.transform(D)), unit(whitening.transform(Q))),
         "erased, whitened": tuple(
             unit(after.transform(erasure.transform(side))) for side in (D, Q)
         ),
-        "two means": (means.vectors_, means.encode_query(Q)),
-        "search": (search.vectors_, search.encode_query(Q)),
+        **{name: (search.vectors_, search.encode_query(Q)) for name, search in by.items()},
     }
