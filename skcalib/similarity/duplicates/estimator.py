@@ -71,9 +71,10 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
     -----
     There is no ``threshold``, since the meaning of a cosine depends on the encoder and on the
     number of texts; `threshold_` is the cosine that `false_pairs` leads to. For a cosine c of
-    your own, cluster the vectors, ``encoder_.transform(texts)``, with scikit-learn: ``DBSCAN(1
-    - c, min_samples=2, metric="cosine")`` joins chains, ``AgglomerativeClustering( None,
-    metric="cosine", linkage="complete", distance_threshold=1 - c)`` does not.
+    your own, cluster the vectors, ``encoder_.transform(texts)``, with scikit-learn.
+    ``DBSCAN(1 - c, min_samples=2, metric="cosine")`` joins chains;
+    ``AgglomerativeClustering(None, linkage="complete", distance_threshold=1 - c)`` with
+    ``metric="cosine"`` does not.
 
     Groups are not chains: each text reaches the threshold with its representative, the most
     similar one, and no two representatives reach it. The text with the most duplicates becomes
