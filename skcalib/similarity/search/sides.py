@@ -81,7 +81,7 @@ class TwoSides:
         ``sides`` are documents, and queries if they are no windows, with the mean of each.
         """
         documents = sides[0][0]
-        n = len(queries) or len(documents)
+        n = len(queries) or len(documents)  # vectors alone have no bank
         k = n_neighbors_of(n_neighbors, n)
         share = unanswered_share(k, n, len(documents))
         projection = mild_whitening(share * power, *sides)
