@@ -50,8 +50,8 @@ def by_probability(*steps):
 def nearest_mean(*steps):
     def fitted(encode, pool, y):
         known = np.array([label is not None for label in y])
-        before = make_pipeline(*steps, Normalizer()).fit(encode(pool))
-        vectors, labels = before.transform(encode(pool)), y[known].astype(str)
+        before = make_pipeline(*steps, Normalizer())
+        vectors, labels = before.fit_transform(encode(pool)), y[known].astype(str)
         classes = np.unique(labels)
         means = unit(np.array([vectors[known][labels == c].mean(axis=0) for c in classes]))
         limit = np.quantile((vectors[~known] @ means.T).max(axis=1), RATE)

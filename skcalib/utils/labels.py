@@ -63,10 +63,8 @@ def labels_of(
                 "str or a number. Join its parts into a str, or flatten a column with ravel()."
             )
     kinds = Number if objects else object
-    if (
-        len({isinstance(x, bool) for x in unboxed if x is not None and isinstance(x, kinds)})
-        > 1
-    ):
+    judged = (x for x in unboxed if x is not None and isinstance(x, kinds))
+    if len({isinstance(x, bool) for x in judged}) > 1:
         raise ValueError(
             f"{source} mixes True or False with other labels, and True equals 1. Give labels "
             "of one type."

@@ -288,6 +288,7 @@ def test_bad_texts_are_named(tiny_bert, X, error, message, method):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
+        ({"pooling": "median"}, "'pooling' parameter of BertEncoder must be a str among"),
         ({"pooling": "CLS"}, "'pooling' .* among {'auto', 'cls', .* in lower case. Got 'CLS'"),
         ({"layers": 4}, r"layers=4 asks for hidden state 4; this model has 3 layers.*-4 to -1"),
         ({"layers": (0, -5)}, "asks for hidden state -5"),

@@ -34,6 +34,7 @@ class BertModel(Model):
         store: VectorStore | None = None,
     ):
         self._backbone, self._recipe, self._batch_size = backbone, recipe, batch_size
+        self._prompt_ids = _prompt_ids(backbone, recipe.prompt)
         self.slots = slots_of(recipe, backbone, store)
         self.key = recipe.slots_key, backbone.device
         self.width, self.prompt = backbone.width, recipe.prompt
@@ -142,12 +143,6 @@ class BertModel(Model):
             place = place + 1
         return np.logical_or.reduceat(known, starts)
 
-    @property
-    def _prompt_ids(self) -> list[int]:
-        """Tokens of the prompt and special ones before it; its last space joins a text."""
-        ids = self._backbone.ids_of(self.prompt.rstrip()) if self.prompt else []
-        return ids[:-1] if ids and ids[-1] in self._backbone.special_ids else ids
-
     def _make_room(self, n_texts: int, longest: int) -> None:
         """Warn that a batch did not fit into memory; refuse one that cannot be halved."""
         message = f"Out of memory on {self._backbone.device} with {n_texts} texts of up to "
@@ -196,3 +191,9 @@ def runs(sizes: Sequence[int] | np.ndarray, most: int, total: float) -> Iterator
         stop = min(start + most, int(np.searchsorted(ends, limit, "right")))
         yield slice(start, stop := max(stop, start + 1))
         start = stop
+
+
+def _prompt_ids(backbone: Backbone, prompt: str) -> list[int]:
+    """Tokens of a prompt and special ones before it; its last space joins a text."""
+    ids = backbone.ids_of(prompt.rstrip()) if prompt else []
+    return ids[:-1] if ids and ids[-1] in backbone.special_ids else ids

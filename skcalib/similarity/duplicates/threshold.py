@@ -59,15 +59,7 @@ def threshold_of(vectors: np.ndarray, order: np.ndarray, false_pairs: float) -> 
     else:
         line = _line_of_unrelated(counts, drawn)
         if line.error > LARGEST_ERROR:
-            apart, n_kept = _stand_apart(counts, LARGER_P_VALUES), len(drawn)
-            counts, drawn = _without_duplicates(counts, drawn, rate, LARGER_P_VALUES)
-            line = _line(counts)
-            if not apart and line.error <= LARGEST_ERROR:
-                warn(
-                    f"{n_kept - len(drawn):,} of {n_drawn:,} texts are similar to others, as "
-                    "copies or series of products are, and count as duplicates, beyond "
-                    f"false_pairs={false_pairs:g}. Check the pairs, or use a guard."
-                )
+            line, counts = _line_without_copies(counts, drawn, rate, false_pairs, n_drawn)
         if line.error > LARGEST_ERROR:
             raise ValueError(
                 f"The pairs of {n:,} distinct texts give no threshold: the line through their "
@@ -75,6 +67,31 @@ def threshold_of(vectors: np.ndarray, order: np.ndarray, false_pairs: float) -> 
                 "out most of the texts that repeat one template, or set a larger false_pairs."
             )
         threshold = line.threshold(rate)
+    _warn_of_hidden(counts, rate)
+    return min(EQUAL, threshold)
+
+
+def _line_without_copies(
+    counts: PairCounts, drawn: np.ndarray, rate: float, false_pairs: float, n_drawn: int
+) -> tuple[RateLine, PairCounts]:
+    """Fit a line to texts without those that count as duplicates; warn if they may not be.
+
+    Return the line and the counts of the texts that are left.
+    """
+    apart = _stand_apart(counts, LARGER_P_VALUES)
+    counts, kept = _without_duplicates(counts, drawn, rate, LARGER_P_VALUES)
+    line = _line(counts)
+    if not apart and line.error <= LARGEST_ERROR:
+        warn(
+            f"{len(drawn) - len(kept):,} of {n_drawn:,} texts are similar to others, as copies "
+            "or series of products are, and count as duplicates, beyond "
+            f"false_pairs={false_pairs:g}. Check the pairs, or use a guard."
+        )
+    return line, counts
+
+
+def _warn_of_hidden(counts: PairCounts, rate: float) -> None:
+    """Warn if so many pairs are similar that duplicates may be below the threshold."""
     for p_values in (LARGER_P_VALUES, LARGEST_P_VALUES):
         if rate < p_values[1] and counts.line(p_values).error > LARGEST_ERROR:
             warn(
@@ -83,8 +100,7 @@ def threshold_of(vectors: np.ndarray, order: np.ndarray, false_pairs: float) -> 
                 "duplicates may be missed. Leave out most of these texts, or set a larger "
                 "false_pairs."
             )
-            break
-    return min(EQUAL, threshold)
+            return
 
 
 def _line_of_unrelated(counts: PairCounts, vectors: np.ndarray) -> RateLine:

@@ -132,9 +132,8 @@ def test_shuffled_pairs_are_noticed():
 
 def test_too_few_pairs_are_noticed_and_more_are_named():
     X, y = pairs_of(2000, noise=1.6)
-    with pytest.warns(
-        UserWarning, match=r"estimated from 60 pairs. It may be too low.*Pass 1,000"
-    ):
+    few = r"estimated from 60 pairs\. It may be too low with so few\. Pass 1,000 pairs"
+    with pytest.warns(UserWarning, match=few):
         SpaceAligner().fit(X[:60], y[:60])
     with pytest.warns(UserWarning, match=r"1,000 pairs to 2,000, 10 times as many will not do"):
         SpaceAligner().fit(X, y)
@@ -200,9 +199,8 @@ def test_blocks_of_a_memory_map_equal_the_whole(tmp_path):
     aligner = SpaceAligner().fit(*stored)
     assert aligner.transform(stored[0]).dtype == np.float32
     blocks = [aligner.transform(stored[0][rows]) for rows in gen_batches(400, 90)]
-    assert_allclose(
-        np.vstack(blocks), SpaceAligner().fit(X, y).transform(X), rtol=1e-5, atol=1e-5
-    )
+    whole = SpaceAligner().fit(X, y).transform(X)
+    assert_allclose(np.vstack(blocks), whole, rtol=1e-5, atol=1e-6)  # float32, entries near 1
 
 
 @pytest.fixture(scope="module")

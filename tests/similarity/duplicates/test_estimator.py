@@ -280,9 +280,9 @@ def test_series_are_warned_of(size, share, false_pairs, match):
         assert false_pairs / 8 < len(model.pairs_) < 1.2 * false_pairs
 
 
-@pytest.mark.parametrize("times", [300, 400, 700, 1500])
-def test_a_template_that_hides_duplicates_is_warned_of(times):
-    with pytest.warns(UserWarning, match=r"More than .*% of all pairs .* Leave out most"):
+@pytest.mark.parametrize(("times", "share"), [(300, 0.3), (400, 3), (700, 3), (1500, 3)])
+def test_a_template_that_hides_duplicates_is_warned_of(times, share):
+    with pytest.warns(UserWarning, match=rf"More than {share}% of all pairs .* Leave out most"):
         Duplicates().fit(copied(spread(1500), 1, times))
 
 
