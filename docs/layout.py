@@ -12,6 +12,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 ROOT = Path(__file__).parents[1] / "skcalib"
+GROUND = {"base", "compat", "cosines", "inputs", "markdown", "process", "statistics"}
 PICTURE = Path(__file__).parent / "_static" / "layout.svg"
 
 
@@ -41,10 +42,10 @@ def floors(graph):
 def draw():
     """Draw the picture."""
     graph = imports()
-    # Nearly all import utils, whose arrows would hide the others.
-    stories = [["utils"]]
+    # Nearly all import the ground floor, whose arrows would hide the others.
+    stories = [sorted(GROUND)]
     stories += floors(
-        {room: others - {"utils"} for room, others in graph.items() if room != "utils"}
+        {room: others - GROUND for room, others in graph.items() if room not in GROUND}
     )
     at = {
         room: ((i + 0.5) / len(story), floor)
@@ -54,7 +55,7 @@ def draw():
     plt.rcParams["svg.hashsalt"] = "layout"
     figure, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
     for room, others in graph.items():
-        for other in others - {"utils"}:
+        for other in others - GROUND:
             ax.annotate(
                 "",
                 at[other],

@@ -31,12 +31,13 @@ from skcalib import datasets, evaluation, export, inspection, metrics, model_sel
 from skcalib.calibration.aligner.estimator import SpaceAligner
 from skcalib.calibration.flow.estimator import NormalizingFlow
 from skcalib.calibration.groups.estimator import GroupErasure
-from skcalib.calibration.neighbors.estimator import NeighborSmoothing
+from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.encoders.store.store import VectorStore
 from skcalib.encoders.text_encoder import TextEncoder
 from skcalib.model_selection import CalibrationSearch
+from skcalib.process.caches import clear_caches
 from skcalib.similarity.answers.estimator import NearestAnswer
 from skcalib.similarity.bi_encoder import BiEncoder
 from skcalib.similarity.classifier.estimator import ZeroShotClassifier
@@ -45,7 +46,6 @@ from skcalib.similarity.duplicates.guard import DetailGuard
 from skcalib.similarity.matcher.estimator import Matcher
 from skcalib.similarity.scale.estimator import SimilarityScale
 from skcalib.similarity.search.estimator import SearchEncoder
-from skcalib.utils.caches import clear_caches
 
 __version__ = "0.1.0"
 

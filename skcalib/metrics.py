@@ -16,10 +16,10 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import make_scorer
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
-from skcalib.utils.base import warn
-from skcalib.utils.labels import labels_of, plain
-from skcalib.utils.texts import distinct
-from skcalib.utils.vectors import check_vectors, unit_rows, unmasked
+from skcalib.base import warn
+from skcalib.inputs.labels import labels_of, plain
+from skcalib.inputs.texts import distinct
+from skcalib.inputs.vectors import check_vectors, unit_rows, unmasked
 
 __all__ = [
     "aggregate",

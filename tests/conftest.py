@@ -209,7 +209,7 @@ def sts_home():
 @pytest.fixture(autouse=True)
 def recent(monkeypatch):
     """Keep no vectors in memory, so that tests run the model; raise ``bound`` to keep some."""
-    from skcalib.utils.caches import VECTORS
+    from skcalib.process.caches import VECTORS
 
     VECTORS.clear()
     monkeypatch.setattr(VECTORS, "bound", 0)
@@ -219,7 +219,7 @@ def recent(monkeypatch):
 @pytest.fixture(scope="session")
 def vectors_of_real_texts():
     """A memory that all tests of a process share, for texts of MiniLM, which is slow."""
-    from skcalib.utils.caches import VectorMemory
+    from skcalib.process.caches import VectorMemory
 
     return VectorMemory()
 
@@ -227,7 +227,7 @@ def vectors_of_real_texts():
 @pytest.fixture
 def remembered(recent, monkeypatch, vectors_of_real_texts):
     """Keep vectors in memory as outside the tests, and for the next test that asks for this."""
-    monkeypatch.setattr("skcalib.utils.caches.VECTORS", vectors_of_real_texts)
+    monkeypatch.setattr("skcalib.process.caches.VECTORS", vectors_of_real_texts)
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*unknown to this model")
 OTHER = """
 import multiprocessing, joblib, numpy as np, torch
 from sklearn.base import clone
-from skcalib.utils.caches import VECTORS
+from skcalib.process.caches import VECTORS
 made = joblib.load(folder + "/made")
 found = [estimator.transform(given) for estimator, given in made]
 if "fork" in multiprocessing.get_all_start_methods():

@@ -1,6 +1,6 @@
 """Calibrations of vectors, and what a step of one's own tells the rest of skcalib."""
 
-from skcalib.calibration.covariance.linear_map import AffineMap
-from skcalib.utils.base import CalibratorTags
+from skcalib.base import CalibratorTags
+from skcalib.calibration.map import AffineMap
 
 __all__ = ["AffineMap", "CalibratorTags"]

@@ -13,7 +13,7 @@ from typing import Any
 import joblib
 
 from skcalib import export
-from skcalib.calibration.neighbors.estimator import NeighborSmoothing
+from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.cli.options import (
     add_column,
     add_encoding,
@@ -25,10 +25,10 @@ from skcalib.cli.options import (
 from skcalib.datasets import load_docstrings, load_toy_sts
 from skcalib.export._formats import FORMATS, PLAIN
 from skcalib.export._writing import written_whole
+from skcalib.markdown import markdown
 from skcalib.model_selection import CalibrationSearch
 from skcalib.model_selection._candidates import RAW, TASKS
-from skcalib.utils.bootstrap import Difference
-from skcalib.utils.tables import markdown
+from skcalib.statistics.bootstrap import Difference
 
 CRITERION = (
     "mean reciprocal rank of one part of a text, found from another part; score compares "

@@ -19,14 +19,14 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 import skcalib
 from skcalib import GroupErasure, NeighborSmoothing, Whitening
+from skcalib.base import FloatTransformer, calibrator_tags
 from skcalib.cli.options import add_column, add_encoding, encoder_of, layers, names, texts_in
+from skcalib.compat import check_params
 from skcalib.encoders.any_encoder import fit_with_groups
 from skcalib.evaluation import ScoreTable, evaluate_retrieval, evaluate_sts
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._sts import BENCHMARKS, checked_texts
 from skcalib.model_selection._encoders import folder_for
-from skcalib.utils.base import FloatTransformer, calibrator_tags
-from skcalib.utils.sklearn_compat import check_params
 
 SETTINGS = ("model", "pooling", "layers", "calibrator", "fit_on", "aggregate")
 

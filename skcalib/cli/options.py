@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from skcalib.encoders.bert_encoder import BertEncoder
-from skcalib.utils.files import is_table, lines_of, rows_of
+from skcalib.inputs.files import is_table, lines_of, rows_of
 
 PARAMS = "prompt", "overflow", "max_length", "layer_merge"  # of `BertEncoder`
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
-from skcalib.utils.base import import_package
-from skcalib.utils.files import rows_of
+from skcalib.base import import_package
+from skcalib.inputs.files import rows_of
 
 # Repository of each benchmark on the hub, and the hub's names of the splits of "stsb"; the
 # others have only the last split.

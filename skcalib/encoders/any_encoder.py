@@ -14,11 +14,11 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_array
 
+from skcalib.base import is_fitted
 from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.encoders.sources import noting_content
 from skcalib.encoders.text_encoder import TextEncoder
-from skcalib.utils.base import is_fitted
-from skcalib.utils.texts import distinct
+from skcalib.inputs.texts import distinct
 
 
 def as_encoder(model: Any) -> Any:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.base import warn
+from skcalib.compat import Interval, StrOptions, _fit_context
 from skcalib.encoders.model.carried import ModelFiles
 from skcalib.encoders.model.declared import Declared, declared, wants_prompt
 from skcalib.encoders.model.entries import CONFIG, entries
@@ -21,11 +23,9 @@ from skcalib.encoders.model.files import load, locate
 from skcalib.encoders.recipe import POOLINGS, Recipe
 from skcalib.encoders.sources import BLOCK, WithMemory, store_of, vectors_of
 from skcalib.encoders.store.store import VectorStore
-from skcalib.utils.base import warn
-from skcalib.utils.dask import check_lazy, lazily
-from skcalib.utils.sklearn_compat import Interval, StrOptions, _fit_context
-from skcalib.utils.texts import TextTransformer, blocks_of
-from skcalib.utils.vectors import is_dask
+from skcalib.inputs.texts import TextTransformer, blocks_of
+from skcalib.inputs.vectors import is_dask
+from skcalib.process.dask import check_lazy, lazily
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from skcalib.utils.vectors import unit_rows
+from skcalib.inputs.vectors import unit_rows
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone

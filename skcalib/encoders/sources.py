@@ -16,13 +16,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from sklearn.utils import gen_batches
 
+from skcalib.base import is_fitted, progress
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store.database import turn
 from skcalib.encoders.store.store import VectorStore
 from skcalib.encoders.store.vectors import Vectors
-from skcalib.utils import caches
-from skcalib.utils.base import is_fitted, progress
-from skcalib.utils.texts import distinct
+from skcalib.inputs.texts import distinct
+from skcalib.process import caches
 
 # Number of texts that are read, looked up on disk, tokenized and sorted together: enough for
 # lengths to repeat, few enough for texts and token ids to need little memory.

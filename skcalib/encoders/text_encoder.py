@@ -14,6 +14,8 @@ import numpy as np
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.base import warn
+from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.encoders.model.tokens import empty_ids, tokenize
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.sources import (
@@ -28,10 +30,8 @@ from skcalib.encoders.sources import (
 )
 from skcalib.encoders.store.store import VectorStore
 from skcalib.encoders.store.vectors import width_in
-from skcalib.utils.base import warn
-from skcalib.utils.forks import cached_property
-from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
-from skcalib.utils.texts import TextTransformer, as_texts
+from skcalib.inputs.texts import TextTransformer, as_texts
+from skcalib.process.forks import cached_property
 
 TOKENS = 512  # of a text that are read for content
 # Kept in every store, so that a model can be compared with that of the stored vectors.

@@ -4,7 +4,7 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
-from skcalib.utils.files import rows_of
+from skcalib.inputs.files import rows_of
 
 LARGEST = 10**9  # grade
 HEADER = ["query-id", "corpus-id", "score"]

@@ -11,13 +11,13 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.utils.validation import check_consistent_length
 
+from skcalib.base import progress
+from skcalib.cosines import blocks, nearness
 from skcalib.encoders.any_encoder import encoded, fitted_on
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
-from skcalib.utils.base import progress
-from skcalib.utils.cosines import blocks, nearness
-from skcalib.utils.labels import labels_of
-from skcalib.utils.texts import as_texts, distinct
-from skcalib.utils.vectors import comparable, unit_rows
+from skcalib.inputs.labels import labels_of
+from skcalib.inputs.texts import as_texts, distinct
+from skcalib.inputs.vectors import comparable, unit_rows
 
 FOLDS = 5
 C_OF_FOLDS = 10.0  # with many classes, unit vectors need more than the default of 1

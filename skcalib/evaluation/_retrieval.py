@@ -10,16 +10,16 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.metrics.pairwise import check_pairwise_arrays
 from sklearn.pipeline import Pipeline
 
+from skcalib.base import is_fitted, progress
+from skcalib.cosines import blocks
 from skcalib.encoders.any_encoder import encoded, fitted_on
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
+from skcalib.inputs.texts import as_texts
+from skcalib.inputs.vectors import comparable, unit_rows
 from skcalib.model_selection._views import near_duplicates
 from skcalib.similarity.search.estimator import SearchEncoder
-from skcalib.utils.base import is_fitted, progress
-from skcalib.utils.bootstrap import interval, resamples
-from skcalib.utils.cosines import blocks
-from skcalib.utils.texts import as_texts
-from skcalib.utils.vectors import comparable, unit_rows
+from skcalib.statistics.bootstrap import interval, resamples
 
 COLUMNS = ("nDCG@10", "recall@10", "recall@100", "MRR@10")
 FIRST, DEPTH = 10, 100  # documents that the measures count

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from skcalib.encoders.any_encoder import as_encoder
-from skcalib.utils.tables import markdown
+from skcalib.markdown import markdown
 
 
 @dataclass(frozen=True, eq=False)

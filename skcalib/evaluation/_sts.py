@@ -8,12 +8,12 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 
+from skcalib.base import is_fitted, progress
 from skcalib.datasets import fetch_sts, load_toy_sts
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
+from skcalib.inputs.texts import as_texts
 from skcalib.metrics import aggregate as aggregate_subsets
 from skcalib.similarity.bi_encoder import BiEncoder
-from skcalib.utils.base import is_fitted, progress
-from skcalib.utils.texts import as_texts
 
 #: The seven benchmarks, in the order of the papers' tables.
 BENCHMARKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")

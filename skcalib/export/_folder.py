@@ -13,7 +13,7 @@ from skcalib.calibration.aligner.estimator import SpaceAligner
 from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.export._parts import Parts, take_apart
-from skcalib.utils.tables import markdown
+from skcalib.markdown import markdown
 
 TEMPLATES = Path(__file__).parent / "data"
 PACKAGES = "sentence-transformers", "transformers", "torch"

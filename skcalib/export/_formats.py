@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from sklearn.preprocessing import Normalizer
 
+from skcalib.base import import_package
 from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe, slot_of
 from skcalib.export._steps import not_linear
-from skcalib.utils.base import import_package
 
 # What the command assumes before its search: the mean of the last layer, long texts cut off.
 PLAIN = Recipe("", (-1,), "mean", True, "mean", "", 0, 512, 384, None, "float32")

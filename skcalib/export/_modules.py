@@ -12,9 +12,9 @@ from torch.nn.functional import normalize
 from skcalib.calibration import AffineMap
 from skcalib.calibration.flow.estimator import NormalizingFlow
 from skcalib.calibration.flow.glow import Latent
-from skcalib.calibration.neighbors.estimator import ZERO, NeighborSmoothing
+from skcalib.calibration.neighbors import ZERO, NeighborSmoothing
+from skcalib.cosines import EQUAL
 from skcalib.similarity.search.steps import HALF, HubColumns
-from skcalib.utils.cosines import EQUAL
 
 
 @singledispatch

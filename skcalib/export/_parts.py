@@ -13,8 +13,8 @@ from sklearn import config_context
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.calibration.linear_steps import flat
-from skcalib.calibration.neighbors.estimator import NeighborSmoothing
+from skcalib.calibration.neighbors import NeighborSmoothing
+from skcalib.calibration.step import flat
 from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, for_export, recipe_of
 from skcalib.encoders.recipe import Recipe
 from skcalib.export._steps import check_steps

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import Normalizer
 
+from skcalib.base import warn
 from skcalib.encoders.recipe import POOLINGS, SLOTS, slot_of
 from skcalib.export._folder import parts_of_folder, through_folder
 from skcalib.export._formats import FORMATS
@@ -15,7 +16,6 @@ from skcalib.export._parts import Parts, json_of_scale, probes
 from skcalib.export._steps import centered_float32, combined, dense
 from skcalib.export._writing import write_checked
 from skcalib.similarity.scale.estimator import SimilarityScale
-from skcalib.utils.base import warn
 
 # Weight of a token that counts only in a text without others: next to 1 it is lost to rounding.
 # `Pooling` divides by the sum of a text's weights, 1e-9 at least.

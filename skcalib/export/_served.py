@@ -9,8 +9,8 @@ from scipy.spatial.distance import cdist
 
 from skcalib.encoders.bert_encoder import for_export
 from skcalib.export._parts import Parts, apply, take_apart
-from skcalib.utils.texts import as_texts
-from skcalib.utils.vectors import unit_rows
+from skcalib.inputs.texts import as_texts
+from skcalib.inputs.vectors import unit_rows
 
 # Largest distance of unit vectors that are the same up to the precision of a server: float16
 # and bfloat16 move them by 0.001 to 0.02, another text by much more.

@@ -14,7 +14,7 @@ from skcalib.export._formats import FORMATS
 from skcalib.export._parts import Parts, apply, some_texts
 from skcalib.export._sentence_transformer import NEGLIGIBLE
 from skcalib.export._writing import write_checked
-from skcalib.utils.vectors import unit_rows
+from skcalib.inputs.vectors import unit_rows
 
 
 def save_static(pipeline: Any, folder: str | os.PathLike) -> None:

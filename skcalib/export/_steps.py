@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration import AffineMap
-from skcalib.calibration.linear_steps import flat, linear_map
+from skcalib.calibration.step import flat, linear_map
 
 
 def fitted_steps(*steps: Any) -> list[Any]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skcalib.base import import_package
 from skcalib.export._steps import affine_float32, combined, dense, fitted_steps, one_map
-from skcalib.utils.base import import_package
 
 if TYPE_CHECKING:
     from torch import nn

@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from skcalib.calibration.neighbors.estimator import NeighborSmoothing
+from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.export._parts import Parts
-from skcalib.utils.devices import plain_torch
+from skcalib.process.devices import plain_torch
 
 
 def write_checked(

@@ -12,9 +12,9 @@ from scipy import linalg
 from sklearn.base import BaseEstimator
 from sklearn.utils.extmath import svd_flip
 
+from skcalib.base import import_package
+from skcalib.inputs.vectors import check_vectors, unit_rows
 from skcalib.inspection._word_frequency import checked_ranks
-from skcalib.utils.base import import_package
-from skcalib.utils.vectors import check_vectors, unit_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

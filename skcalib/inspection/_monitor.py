@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
+from skcalib.base import VersionedState, from_scratch
 from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.compat import Interval, validate_parameter_constraints
+from skcalib.inputs.vectors import rows_of
 from skcalib.inspection._bets import Bets
 from skcalib.inspection._displays import Display
 from skcalib.inspection._shift import mahalanobis_map
-from skcalib.utils.base import VersionedState, from_scratch
-from skcalib.utils.sklearn_compat import Interval, validate_parameter_constraints
-from skcalib.utils.vectors import rows_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-from skcalib.calibration.covariance.noise import ledoit_wolf_shrinkage
+from skcalib.calibration.noise import ledoit_wolf_shrinkage
 from skcalib.calibration.whitening.estimator import Whitening
-from skcalib.utils.vectors import checked_rows, unit_rows, warn_of_silent
+from skcalib.inputs.vectors import checked_rows, unit_rows, warn_of_silent
 
 # Vectors of another model have a distance of 1, up to chance, and those of other domains of the
 # same model less. Chance is smaller in the mean of a sample than in a single vector.

@@ -8,20 +8,20 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.stats import rankdata
 
-from skcalib.calibration.covariance.linear_map import AffineMap
-from skcalib.calibration.covariance.moments import Moments
+from skcalib.calibration.map import AffineMap
+from skcalib.calibration.moments import Moments
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.calibration.whitening.solver import WhiteningMap, solve
-from skcalib.utils.conformal import threshold_of
-from skcalib.utils.dask import as_floats, dask_reduce
-from skcalib.utils.sklearn_compat import check_rate
-from skcalib.utils.vectors import (
+from skcalib.compat import check_rate
+from skcalib.inputs.vectors import (
     device_of_float64,
     digests,
     distinct_vectors,
     is_dask,
     rows_of,
 )
+from skcalib.process.dask import as_floats, dask_reduce
+from skcalib.statistics.conformal import threshold_of
 
 # Folds that stand in for new vectors if there is no formula for leaving one out.
 FOLDS = 10

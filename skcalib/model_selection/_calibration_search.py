@@ -10,9 +10,12 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.base import CalibratorTags, from_scratch
 from skcalib.calibration.groups.estimator import GroupErasure
-from skcalib.calibration.neighbors.estimator import NeighborSmoothing
+from skcalib.calibration.neighbors import NeighborSmoothing
+from skcalib.compat import Interval, StrOptions, _fit_context
 from skcalib.encoders.any_encoder import fit_with_groups
+from skcalib.inputs.texts import TextTransformer, distinct_texts
 from skcalib.model_selection._candidates import (
     TASKS,
     Candidate,
@@ -24,9 +27,6 @@ from skcalib.model_selection._encoders import quiet, states_of
 from skcalib.model_selection._scores import Scored, choose, results_of, search
 from skcalib.model_selection._self_retrieval import FEWEST_TEXTS, views_of
 from skcalib.model_selection._views import Views, near_duplicates
-from skcalib.utils.base import CalibratorTags, from_scratch
-from skcalib.utils.sklearn_compat import Interval, StrOptions, _fit_context
-from skcalib.utils.texts import TextTransformer, distinct_texts
 
 
 @dataclass(eq=False, repr=False)

@@ -10,10 +10,10 @@ from typing import Any
 
 from sklearn.base import clone
 
+from skcalib.compat import check_params
 from skcalib.encoders.any_encoder import as_encoder
 from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, resolve_layers
 from skcalib.encoders.recipe import POOLINGS
-from skcalib.utils.sklearn_compat import check_params
 
 TRIED = "mean", "cls", "max", "zipf"  # unless others are given
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from skcalib.base import progress
 from skcalib.encoders.any_encoder import encoded
 from skcalib.model_selection._candidates import RAW, Candidate, Evidence
 from skcalib.model_selection._encoders import AsGiven, HiddenStates, State
 from skcalib.model_selection._self_retrieval import FEWEST_TEXTS
 from skcalib.model_selection._views import Views, combined, compares_layers
-from skcalib.utils.base import progress
-from skcalib.utils.bootstrap import Difference, leads, resamples
+from skcalib.statistics.bootstrap import Difference, leads, resamples
 
 Fold = tuple[Views, np.ndarray, np.ndarray]  # vectors of the views, and those to fit on
 

@@ -8,11 +8,11 @@ from typing import Any
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.base import warn
+from skcalib.compat import Interval, validate_parameter_constraints
 from skcalib.encoders.any_encoder import as_encoder, encoded
+from skcalib.inputs.texts import texts_of
 from skcalib.model_selection._views import FEWEST_UNITS, Views, combined
-from skcalib.utils.base import warn
-from skcalib.utils.sklearn_compat import Interval, validate_parameter_constraints
-from skcalib.utils.texts import texts_of
 
 # With fewer texts than the first, scores are meaningless; with fewer than the second, close
 # candidates cannot be distinguished.

@@ -12,8 +12,8 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.metrics import pairwise_distances_chunked
 
-from skcalib.utils.texts import distinct
-from skcalib.utils.vectors import unit_rows
+from skcalib.inputs.texts import distinct
+from skcalib.inputs.vectors import unit_rows
 
 # Units that a text must have, so that half of it still means something.
 FEWEST_UNITS = 6

@@ -9,15 +9,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches, resample
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.base import VersionedState, from_scratch
+from skcalib.compat import StrOptions, _fit_context
 from skcalib.encoders.any_encoder import encode
+from skcalib.inputs.texts import TextInput, as_pairs, distinct, distinct_texts
+from skcalib.inputs.vectors import first_text, unit_rows, warn_of_silent
 from skcalib.metrics import spearman
 from skcalib.similarity.scale.estimator import SimilarityScale
 from skcalib.similarity.scale.left_out import learns
 from skcalib.similarity.space import TextSpace
-from skcalib.utils.base import VersionedState, from_scratch
-from skcalib.utils.sklearn_compat import StrOptions, _fit_context
-from skcalib.utils.texts import TextInput, as_pairs, distinct, distinct_texts
-from skcalib.utils.vectors import first_text, unit_rows, warn_of_silent
 
 # Texts whose two million pairs show how similar unrelated texts are; and texts to fit a
 # calibration on, some of them left out.

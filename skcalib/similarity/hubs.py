@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skcalib.utils.cosines import blocks
+from skcalib.cosines import blocks
 
 SPLITS = 32  # of a bank into halves
 COMPARED = 2000  # vectors, at most, whose hubness the halves estimate

@@ -7,11 +7,11 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline, make_pipeline
 
+from skcalib.base import is_fitted
 from skcalib.encoders.any_encoder import as_encoder
+from skcalib.inputs.texts import as_texts, distinct
+from skcalib.inputs.vectors import check_vectors, checked_rows, warn_of_silent
 from skcalib.similarity.space import TextSpace, unit_vectors
-from skcalib.utils.base import is_fitted
-from skcalib.utils.texts import as_texts, distinct
-from skcalib.utils.vectors import check_vectors, checked_rows, warn_of_silent
 
 
 class Side:

@@ -9,6 +9,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import gen_batches
 
+from skcalib.base import calibrator_tags
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.encoders.any_encoder import (
     as_encoder,
@@ -17,8 +18,7 @@ from skcalib.encoders.any_encoder import (
     fit_with_groups,
     is_frozen,
 )
-from skcalib.utils.base import calibrator_tags
-from skcalib.utils.vectors import check_finite, unit_rows, warn_of_silent
+from skcalib.inputs.vectors import check_finite, unit_rows, warn_of_silent
 
 SCALED = 8192  # rows that are scaled to unit length at a time, in float64
 

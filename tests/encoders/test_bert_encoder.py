@@ -26,7 +26,7 @@ from transformers.models.bert.modeling_bert import BertLayer
 
 from skcalib import BertEncoder, BiEncoder, clear_caches
 from skcalib.encoders.model.batches import batches as batches_of
-from skcalib.utils.caches import VECTORS
+from skcalib.process.caches import VECTORS
 
 POOLINGS = ["cls", "last", "mean", "max", "mean_sqrt_len", "weighted_mean", "zipf"]
 

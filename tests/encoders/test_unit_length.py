@@ -10,7 +10,7 @@ from sklearn.preprocessing import normalize
 
 from skcalib import BertEncoder, VectorStore
 from skcalib.datasets import load_questions
-from skcalib.utils import caches
+from skcalib.process import caches
 
 TEXTS = ["the dog", "a cat and the dog", "dog", "the the cat dog " * 4]
 MODULES = "Transformer", "Pooling", "Normalize"

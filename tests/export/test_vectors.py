@@ -14,7 +14,7 @@ from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
 
 from skcalib import BertEncoder, GroupErasure, NeighborSmoothing, NormalizingFlow, Whitening
 from skcalib.calibration import AffineMap, CalibratorTags
-from skcalib.calibration.linear_steps import linear_map
+from skcalib.calibration.step import linear_map
 from skcalib.datasets import load_toy_sts
 from skcalib.export import to_faiss, to_sentence_transformers, to_torch
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from skcalib import BertEncoder, VectorStore
 from skcalib.datasets import load_toy_sts, minilm_path
-from skcalib.utils.caches import VECTORS
+from skcalib.process.caches import VECTORS
 
 
 def outcome(encoder, texts, expected):

@@ -35,7 +35,7 @@ from skcalib import (
     clear_caches,
 )
 from skcalib.inspection import ShiftMonitor, mahalanobis, mahalanobis_threshold, shift
-from skcalib.utils.bootstrap import interval, leads, resamples
+from skcalib.statistics.bootstrap import interval, leads, resamples
 
 D = 16
 SIZES = 20, 50, 200

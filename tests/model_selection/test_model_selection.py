@@ -44,7 +44,7 @@ from skcalib.model_selection import SelfRetrieval
 from skcalib.model_selection._candidates import Candidate, Evidence
 from skcalib.model_selection._scores import Scored, choose
 from skcalib.model_selection._views import near_duplicates
-from skcalib.utils.bootstrap import leads, resamples
+from skcalib.statistics.bootstrap import leads, resamples
 
 ENGLISH = "The old man plays a flute,  and it\trains.\nA dog sleeps."
 CHINESE = "我昨天在公园里看见一只小狗。"

@@ -8,12 +8,12 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
+from skcalib.base import FloatTransformer, VersionedState, from_scratch, warn
 from skcalib.calibration.aligner.ridge import HeldOut, Ridge, held_out
-from skcalib.calibration.covariance.linear_map import AffineMap
-from skcalib.calibration.covariance.moments import check_size
-from skcalib.utils.base import FloatTransformer, VersionedState, from_scratch, warn
-from skcalib.utils.sklearn_compat import Interval, _fit_context
-from skcalib.utils.vectors import check_vectors, checked_rows, warn_of_lengths, warn_of_silent
+from skcalib.calibration.map import AffineMap
+from skcalib.calibration.moments import check_size
+from skcalib.compat import Interval, _fit_context
+from skcalib.inputs.vectors import check_vectors, checked_rows, warn_of_lengths, warn_of_silent
 
 ENOUGH = 0.5  # share of neighbors kept below which `fit` warns
 LEAST = 3  # pairs of a fit

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import gen_batches
 
-from skcalib.calibration.covariance.linear_map import AffineMap
-from skcalib.calibration.covariance.moments import chunk_rows, decompose, rounding_error
-from skcalib.utils.forks import cached_property
-from skcalib.utils.vectors import unit_rows
+from skcalib.calibration.map import AffineMap
+from skcalib.calibration.moments import chunk_rows, decompose, rounding_error
+from skcalib.inputs.vectors import unit_rows
+from skcalib.process.forks import cached_property
 
 # Penalties, as multiples of the mean eigenvalue of the scatter.
 PENALTIES = 10.0 ** np.arange(-4, 2.01, 0.5)

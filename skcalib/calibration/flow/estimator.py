@@ -15,17 +15,17 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib.utils.base import FloatTransformer, VersionedState
-from skcalib.utils.dask import check_lazy, dask_apply, on_disk
-from skcalib.utils.devices import check_precision, resolve_device
-from skcalib.utils.sklearn_compat import Interval, StrOptions, _fit_context, check_n_features
-from skcalib.utils.vectors import (
+from skcalib.base import FloatTransformer, VersionedState
+from skcalib.compat import Interval, StrOptions, _fit_context, check_n_features
+from skcalib.inputs.vectors import (
     check_dask,
     check_vectors,
     checked_rows,
     is_dask,
     warn_of_lengths,
 )
+from skcalib.process.dask import check_lazy, dask_apply, on_disk
+from skcalib.process.devices import check_precision, resolve_device
 
 if TYPE_CHECKING:
     import torch

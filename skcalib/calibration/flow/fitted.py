@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from sklearn.utils import gen_batches
 
-from skcalib.calibration.covariance.moments import check_size
-from skcalib.calibration.covariance.noise import Regularization
+from skcalib.base import warn
 from skcalib.calibration.flow.glow import Glow
 from skcalib.calibration.flow.statistics import column_moments, principal_axes
-from skcalib.utils.base import warn
-from skcalib.utils.devices import check_precision, plain_torch
+from skcalib.calibration.moments import check_size
+from skcalib.calibration.noise import Regularization
+from skcalib.process.devices import check_precision, plain_torch
 
 # Rows below which the density of new vectors lies far below that of the fitted ones: by more
 # than 0.1 nats per dimension without noise, for any number of columns; on principal axes by

@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import gen_batches
 
-from skcalib.calibration.covariance.moments import Moments, decompose, rounding_error
-from skcalib.calibration.covariance.noise import Regularization, Regularized
+from skcalib.calibration.moments import Moments, decompose, rounding_error
+from skcalib.calibration.noise import Regularization, Regularized
 
 TOO_LARGE = (
     "X has entries whose squares overflow float64. Scale X to about 1, or drop such rows if "

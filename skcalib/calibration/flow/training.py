@@ -19,11 +19,11 @@ from sklearn.utils import check_random_state, gen_batches
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from skcalib.base import progress, warn
 from skcalib.calibration.flow.fitted import FittedFlow, on_device, untrained
 from skcalib.calibration.flow.glow import Glow
 from skcalib.calibration.flow.gradient import AdditiveGradient, views
 from skcalib.calibration.flow.rows import shuffled_batches, split
-from skcalib.utils.base import progress, warn
 
 
 class AutogradGradient:

@@ -11,24 +11,24 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from skcalib.calibration.covariance.linear_map import AffineMap
-from skcalib.calibration.covariance.merging import MergingFit
-from skcalib.calibration.covariance.moments import chunk_rows
+from skcalib.base import FloatTransformer, VersionedState, from_scratch, warn
 from skcalib.calibration.groups.means import GroupMeans
-from skcalib.utils.base import FloatTransformer, VersionedState, from_scratch, warn
-from skcalib.utils.dask import (
-    as_floats,
-    check_lazy,
-    dask_apply,
-    dask_reduce,
-)
-from skcalib.utils.labels import labels_of
-from skcalib.utils.vectors import (
+from skcalib.calibration.map import AffineMap
+from skcalib.calibration.merging import MergingFit
+from skcalib.calibration.moments import chunk_rows
+from skcalib.inputs.labels import labels_of
+from skcalib.inputs.vectors import (
     check_dask,
     check_sample_weight,
     checked_rows,
     is_dask,
     warn_of_lengths,
+)
+from skcalib.process.dask import (
+    as_floats,
+    check_lazy,
+    dask_apply,
+    dask_reduce,
 )
 
 # Samples of a group below which its mean is mostly chance.

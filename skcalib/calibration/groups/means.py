@@ -8,8 +8,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.utils import gen_batches
 
-from skcalib.calibration.covariance.moments import chunk_rows
-from skcalib.utils.forks import cached_property
+from skcalib.calibration.moments import chunk_rows
+from skcalib.process.forks import cached_property
 
 KINDS = {"U": "str", "b": "bool", "i": "integers", "f": "floats"}
 

@@ -9,28 +9,28 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.calibration.covariance.linear_map import AffineMap
-from skcalib.calibration.covariance.merging import MergingFit
-from skcalib.calibration.covariance.moments import Moments
-from skcalib.calibration.covariance.noise import Regularization
+from skcalib.base import FloatTransformer, VersionedState, from_scratch
+from skcalib.calibration.map import AffineMap
+from skcalib.calibration.merging import MergingFit
+from skcalib.calibration.moments import Moments
+from skcalib.calibration.noise import Regularization
 from skcalib.calibration.whitening.solver import WhiteningMap, solve, warn_of_few_samples
-from skcalib.utils.base import FloatTransformer, VersionedState, from_scratch
-from skcalib.utils.caches import moments_of
-from skcalib.utils.dask import check_lazy
-from skcalib.utils.sklearn_compat import (
+from skcalib.compat import (
     Interval,
     RealNotInt,
     StrOptions,
     _fit_context,
     check_params,
 )
-from skcalib.utils.vectors import (
+from skcalib.inputs.vectors import (
     check_rows,
     check_sample_weight,
     is_dask,
     rows_of,
     warn_of_lengths,
 )
+from skcalib.process.caches import moments_of
+from skcalib.process.dask import check_lazy
 
 
 @dataclass(eq=False, repr=False)

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from skcalib.calibration.covariance.linear_map import AffineMap
-from skcalib.calibration.covariance.moments import Moments, rounding_error
-from skcalib.calibration.covariance.noise import Regularization, Regularized
-from skcalib.utils.base import warn
-from skcalib.utils.forks import cached_property
+from skcalib.base import warn
+from skcalib.calibration.map import AffineMap
+from skcalib.calibration.moments import Moments, rounding_error
+from skcalib.calibration.noise import Regularization, Regularized
+from skcalib.process.forks import cached_property
 
 # Samples per feature below which whitening amplifies sampling error. With 5, the smallest
 # estimate of equal eigenvalues is (1 - sqrt(1/5))^2 = 0.3 of their value (Marchenko & Pastur).

@@ -19,8 +19,8 @@ from skcalib.encoders.model.forward import first_position
 from skcalib.encoders.model.proof import check, fastest_pass, proof_of
 from skcalib.encoders.model.tokens import CONTINUES, SPACES, empty_ids, tokenize
 from skcalib.encoders.model.zipf import counted_weights, mapped_counts, zipf_weights
-from skcalib.utils.forks import cached_property
-from skcalib.utils.texts import as_texts
+from skcalib.inputs.texts import as_texts
+from skcalib.process.forks import cached_property
 
 # Kinds of encoder-decoders, as model_type in config.json, whose encoder can be used alone.
 ENCODER_OF = ("t5", "mt5", "umt5")

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
+from skcalib.base import warn
 from skcalib.encoders.model.backbone import Backbone
 from skcalib.encoders.model.pooling import Joined, Pooler
 from skcalib.encoders.model.tokens import tokenize
 from skcalib.encoders.recipe import SLOTS, Recipe, slots_of
 from skcalib.encoders.sources import BLOCK, Model, Records, Show
 from skcalib.encoders.store.store import VectorStore
-from skcalib.utils.base import warn
 
 # Limits of a block if texts are encoded whole: the number of their characters, and the bytes of
 # vectors of texts whose windows are not complete.

@@ -8,7 +8,7 @@ from tempfile import mkdtemp
 from typing import Any, Self
 
 from skcalib.encoders.model.files import NOT_READ
-from skcalib.utils.forks import fork_safe_lock
+from skcalib.process.forks import fork_safe_lock
 
 _lock = fork_safe_lock()
 

@@ -18,9 +18,9 @@ from skcalib.encoders.model.entries import (
     refuse_inner,
     refuse_outside,
 )
-from skcalib.utils import caches
-from skcalib.utils.devices import plain_torch, resolve_device
-from skcalib.utils.forks import fork_safe_lock
+from skcalib.process import caches
+from skcalib.process.devices import plain_torch, resolve_device
+from skcalib.process.forks import fork_safe_lock
 
 if TYPE_CHECKING:
     import torch

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from skcalib.compat import attention_of
 from skcalib.encoders.model.packed import (
     NAME,
     PackedEncoder,
@@ -18,9 +19,8 @@ from skcalib.encoders.model.packed import (
     pack_linears,
     packed_attention,
 )
-from skcalib.utils.devices import plain_torch
-from skcalib.utils.forks import fork_safe_lock
-from skcalib.utils.torch_compat import attention_of
+from skcalib.process.devices import plain_torch
+from skcalib.process.forks import fork_safe_lock
 
 
 class _LastLayerReached(Exception):

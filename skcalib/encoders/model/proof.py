@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from skcalib.compat import attention_of
 from skcalib.encoders.model.forward import ForwardPass, by_longest, in_short, windows_of
 from skcalib.encoders.model.packed import pack_mpnet
-from skcalib.utils.torch_compat import attention_of
 
 # Tokens of a text that proves how a model attends: enough for the windows of most encoders.
 LONGEST = 520

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skcalib.utils.forks import fork_safe_lock
+from skcalib.process.forks import fork_safe_lock
 
 # A text is cut before it is tokenized, after CHARACTERS for each token to keep, or later if
 # this gives too few tokens. The last MARGIN tokens before the cut are not trusted: the cut may

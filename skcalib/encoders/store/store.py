@@ -7,9 +7,9 @@ from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from pathlib import Path
 
+from skcalib.compat import Interval, StrOptions, validate_parameter_constraints
 from skcalib.encoders.recipe import POOLINGS
 from skcalib.encoders.store.database import connect
-from skcalib.utils.sklearn_compat import Interval, StrOptions, validate_parameter_constraints
 
 CONSTRAINTS = {
     "dtype": [StrOptions({"float32", "float16"})],

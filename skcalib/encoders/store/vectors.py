@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from skcalib.base import warn
 from skcalib.encoders.store.database import connect
 from skcalib.encoders.store.store import VectorStore
-from skcalib.utils.base import warn
 
 # Errors for which the file is at fault, not the machine.
 DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}

@@ -11,7 +11,13 @@ from sklearn.utils import check_scalar
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skcalib.calibration.neighbors.estimator import NeighborSmoothing
+from skcalib.base import VersionedState, from_scratch, warn
+from skcalib.calibration.neighbors import NeighborSmoothing
+from skcalib.compat import HasMethods, Interval, _fit_context
+from skcalib.cosines import best_of_others, nearest_in_order
+from skcalib.inputs.labels import labels_of
+from skcalib.inputs.texts import TextInput, as_texts, distinct
+from skcalib.inputs.vectors import warn_of_silent
 from skcalib.similarity.answers.inputs import ask_alike, identity, stored_answers
 from skcalib.similarity.answers.threshold import (
     MARGIN,
@@ -21,13 +27,7 @@ from skcalib.similarity.answers.threshold import (
 )
 from skcalib.similarity.duplicates.guard import guard_of_fit
 from skcalib.similarity.space import TextSpace, calibrates, unit_vectors
-from skcalib.utils.base import VersionedState, from_scratch, warn
-from skcalib.utils.conformal import n_needed
-from skcalib.utils.cosines import best_of_others, nearest_in_order
-from skcalib.utils.labels import labels_of
-from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
-from skcalib.utils.texts import TextInput, as_texts, distinct
-from skcalib.utils.vectors import warn_of_silent
+from skcalib.statistics.conformal import n_needed
 
 # Stored questions that are asked to find the threshold; a sample, if there are more.
 ASKED = 2000

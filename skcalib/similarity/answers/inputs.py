@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
-from skcalib.utils.labels import labels_of
-from skcalib.utils.texts import as_texts, distinct
+from skcalib.inputs.labels import labels_of
+from skcalib.inputs.texts import as_texts, distinct
 
 
 def stored_answers(X: Any, y: Any) -> dict[str, Any]:

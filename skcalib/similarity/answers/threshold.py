@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from skcalib.utils.conformal import ROUNDING, n_above, threshold_of
-from skcalib.utils.vectors import unit_rows
+from skcalib.inputs.vectors import unit_rows
+from skcalib.statistics.conformal import ROUNDING, n_above, threshold_of
 
 # Equal cosines differ by less in float32, depending on the other rows of the product.
 MARGIN = 1e-6

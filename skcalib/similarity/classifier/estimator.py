@@ -11,7 +11,13 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.calibration.neighbors.estimator import NeighborSmoothing, smoothed
+from skcalib.base import VersionedState, from_scratch, warn
+from skcalib.calibration.neighbors import NeighborSmoothing, smoothed
+from skcalib.compat import Interval, _fit_context
+from skcalib.cosines import EQUAL, nearness
+from skcalib.inputs.labels import labels_of
+from skcalib.inputs.texts import TextInput, as_texts, distinct_sorted
+from skcalib.inputs.vectors import check_finite, unit_rows
 from skcalib.similarity.classifier.inputs import (
     in_order,
     known_labels,
@@ -29,13 +35,7 @@ from skcalib.similarity.classifier.refinement import (
 )
 from skcalib.similarity.classifier.temperature import temperature
 from skcalib.similarity.space import TextSpace
-from skcalib.utils.base import VersionedState, from_scratch, warn
-from skcalib.utils.conformal import n_above
-from skcalib.utils.cosines import EQUAL, nearness
-from skcalib.utils.labels import labels_of
-from skcalib.utils.sklearn_compat import Interval, _fit_context
-from skcalib.utils.texts import TextInput, as_texts, distinct_sorted
-from skcalib.utils.vectors import check_finite, unit_rows
+from skcalib.statistics.conformal import n_above
 
 # The power of the whitening is n / (n + 4) with n examples of a class.
 EXAMPLES_OF_HALF_POWER = 4

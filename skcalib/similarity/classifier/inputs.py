@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
-from skcalib.utils.labels import labels_of, plain
+from skcalib.inputs.labels import labels_of, plain
 
 
 def named_classes(class_names: Any) -> dict[Any, list[str]]:

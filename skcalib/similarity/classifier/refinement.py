@@ -8,8 +8,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.model_selection import KFold
 
-from skcalib.utils.cosines import above, nearness
-from skcalib.utils.vectors import unit_rows
+from skcalib.cosines import above, nearness
+from skcalib.inputs.vectors import unit_rows
 
 ROUNDS = 3
 WEIGHT = 10.0  # texts that a name or a labeled text counts as

@@ -6,8 +6,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
+from skcalib.cosines import nearness
 from skcalib.similarity.classifier.refinement import class_means
-from skcalib.utils.cosines import nearness
 
 USUAL = 0.05  # without labels; the best ones, of several sets and encoders, are about this
 FACTOR = 2.0  # within this: a standard deviation of the logarithm, for the prior

@@ -11,6 +11,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.base import VersionedState, from_scratch
+from skcalib.compat import HasMethods, Interval, _fit_context, check_params
+from skcalib.cosines import nearest_in_order
+from skcalib.inputs.texts import TextInput, as_texts, distinct_sorted
+from skcalib.inputs.vectors import checked_rows, warn_of_silent
 from skcalib.similarity.duplicates.guard import guard_of_fit
 from skcalib.similarity.duplicates.pairs import (
     distinct_rows,
@@ -20,11 +25,6 @@ from skcalib.similarity.duplicates.pairs import (
 )
 from skcalib.similarity.duplicates.threshold import threshold_of
 from skcalib.similarity.space import TextSpace, unit_vectors
-from skcalib.utils.base import VersionedState, from_scratch
-from skcalib.utils.cosines import nearest_in_order
-from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context, check_params
-from skcalib.utils.texts import TextInput, as_texts, distinct_sorted
-from skcalib.utils.vectors import checked_rows, warn_of_silent
 
 EXTRA = 10  # candidates that are compared exactly, since the search rounds
 NOTHING = int(np.iinfo(np.intp).min)  # key of new texts without content

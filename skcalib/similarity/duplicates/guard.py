@@ -8,7 +8,7 @@ from typing import Any
 
 from sklearn.base import BaseEstimator, clone
 
-from skcalib.utils.base import VersionedState
+from skcalib.base import VersionedState
 
 # What `_plain` returns for a letter that is no part of a code, and for a currency.
 LETTER, CURRENCY = "\0", "$"

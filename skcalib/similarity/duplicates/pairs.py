@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from skcalib.utils.cosines import above
-from skcalib.utils.vectors import digests
+from skcalib.cosines import above
+from skcalib.inputs.vectors import digests
 
 # Pairs that are kept; near copies of one text are in as many as the square of their number.
 MOST_PAIRS = 20_000_000

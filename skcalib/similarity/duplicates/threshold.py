@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from skcalib.base import warn
+from skcalib.cosines import EQUAL, nearest, of_pairs
 from skcalib.similarity.duplicates.pairs import representatives, similar_pairs
 from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, RateLine, count_pairs
 from skcalib.similarity.scale.rates import (
@@ -10,8 +12,6 @@ from skcalib.similarity.scale.rates import (
     LARGEST_ERROR,
     LEAST_EXTRAPOLATED,
 )
-from skcalib.utils.base import warn
-from skcalib.utils.cosines import EQUAL, nearest, of_pairs
 
 # Distinct texts whose ten million pairs give the rates.
 COUNTED_TEXTS = 4473

@@ -9,6 +9,10 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.base import VersionedState, from_scratch, warn
+from skcalib.compat import HasMethods, Interval, _fit_context
+from skcalib.inputs.texts import TextInput, as_texts
+from skcalib.inputs.vectors import first_of_equal
 from skcalib.similarity.details import mild_whitening
 from skcalib.similarity.duplicates.guard import guard_of_fit
 from skcalib.similarity.hubs import bank_of
@@ -21,10 +25,6 @@ from skcalib.similarity.matcher.discoveries import (
 )
 from skcalib.similarity.matcher.sides import best_scores, searched
 from skcalib.similarity.space import unit_vectors
-from skcalib.utils.base import VersionedState, from_scratch, warn
-from skcalib.utils.sklearn_compat import HasMethods, Interval, _fit_context
-from skcalib.utils.texts import TextInput, as_texts
-from skcalib.utils.vectors import first_of_equal
 
 FEWEST = 4  # different records with content of a side
 FEW = 20  # records, below which a rate of 5 % can hardly be checked

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from skcalib.cosines import nearest_in_order
 from skcalib.similarity.hubs import n_neighbors_of
 from skcalib.similarity.search.steps import HALF, HubColumns
-from skcalib.utils.cosines import nearest_in_order
 
 HUB_SHARE, HUB_WEIGHT = 0.1, 0.5
 

@@ -13,18 +13,15 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.similarity.scale.left_out import FOLDS, learns, left_out, mapped, warn_if_fitted
-from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
-from skcalib.similarity.scale.rates import line_of, threshold_of
-from skcalib.utils.base import VersionedState, from_scratch
-from skcalib.utils.cosines import best_of_others
-from skcalib.utils.sklearn_compat import (
+from skcalib.base import VersionedState, from_scratch
+from skcalib.compat import (
     HasMethods,
     Interval,
     _fit_context,
     check_rate,
 )
-from skcalib.utils.vectors import (
+from skcalib.cosines import best_of_others
+from skcalib.inputs.vectors import (
     check_finite,
     checked_rows,
     distinct_vectors,
@@ -32,6 +29,9 @@ from skcalib.utils.vectors import (
     unmasked,
     warn_of_silent,
 )
+from skcalib.similarity.scale.left_out import FOLDS, learns, left_out, mapped, warn_if_fitted
+from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, count_pairs
+from skcalib.similarity.scale.rates import line_of, threshold_of
 
 # A new stored text that passes makes two pass: itself, and its nearest text.
 MUTUAL = 2

@@ -16,7 +16,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
-from skcalib.utils.base import warn
+from skcalib.base import warn
 
 # An odd number. The calibration is fitted on three fifths of the texts, and so a little noisier
 # than on all: thresholds are on the strict side.

@@ -11,8 +11,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcalib.utils.cosines import blocks
-from skcalib.utils.forks import cached_property
+from skcalib.cosines import blocks
+from skcalib.process.forks import cached_property
 
 # Bins in one unit of similarity; a power of two, so that the edges are exact in binary.
 BINS = 2**20

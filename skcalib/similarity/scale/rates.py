@@ -3,7 +3,7 @@
 from math import ceil, sqrt
 
 from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, RateLine
-from skcalib.utils.conformal import n_above, n_needed
+from skcalib.statistics.conformal import n_above, n_needed
 
 # Pairs that a threshold must let pass for an estimate of its rate.
 FEWEST_PAIRS = 10

@@ -11,15 +11,15 @@ from sklearn.utils import check_scalar
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.base import from_scratch, warn
+from skcalib.compat import HasMethods, Interval, RealNotInt, _fit_context
+from skcalib.cosines import nearest_in_order
+from skcalib.inputs.texts import TextTransformer, as_texts, distinct
+from skcalib.inputs.vectors import distinct_vectors, warn_of_silent
 from skcalib.similarity.inputs import Side
 from skcalib.similarity.search.sides import TwoSides
 from skcalib.similarity.search.strangers import Strangers
 from skcalib.similarity.search.windows import windows
-from skcalib.utils.base import from_scratch, warn
-from skcalib.utils.cosines import nearest_in_order
-from skcalib.utils.sklearn_compat import HasMethods, Interval, RealNotInt, _fit_context
-from skcalib.utils.texts import TextTransformer, as_texts, distinct
-from skcalib.utils.vectors import distinct_vectors, warn_of_silent
 
 # Windows show the hubs less well than queries do, so they have this share of the weight.
 SHARE_OF_WINDOWS = 1 / 3

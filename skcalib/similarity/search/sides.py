@@ -7,11 +7,11 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 from sklearn.utils import gen_batches
 
+from skcalib.cosines import rows_in_memory
+from skcalib.inputs.vectors import unit_rows
 from skcalib.similarity.details import mild_whitening
 from skcalib.similarity.hubs import bank_of, n_neighbors_of, repeatability
 from skcalib.similarity.search.steps import HubColumns, QueryColumns, ShiftAndScale
-from skcalib.utils.cosines import rows_in_memory
-from skcalib.utils.vectors import unit_rows
 
 # Share of a mean that is subtracted, as `Whitening(noise="auto")` does: in a skewed collection
 # the mean lies in the largest group, which would lose its direction with all of it.

@@ -6,9 +6,9 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from skcalib.base import FloatTransformer
 from skcalib.calibration import AffineMap
 from skcalib.similarity.hubs import hubness
-from skcalib.utils.base import FloatTransformer
 
 HALF = float(np.sqrt(0.5))  # the length of both parts of a vector
 

@@ -1,4 +1,4 @@
-"""Whitening of dask arrays; tests/utils/test_dask.py has one on a worker that dies."""
+"""Whitening of dask arrays; tests/process/test_dask.py has one on a worker that dies."""
 
 import numpy as np
 import pytest

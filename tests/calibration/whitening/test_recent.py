@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import GridSearchCV
 
 from skcalib import Whitening, clear_caches
-from skcalib.calibration.covariance import moments
-from skcalib.utils import caches
+from skcalib.calibration import moments
+from skcalib.process import caches
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from sklearn.exceptions import NotFittedError
 from threadpoolctl import threadpool_limits
 
 from skcalib import Whitening, clear_caches
-from skcalib.calibration.covariance.moments import Moments
-from skcalib.utils import threads
+from skcalib.calibration.moments import Moments
+from skcalib.process import threads
 
 
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
@@ -26,8 +26,8 @@ def n_threads(request, monkeypatch):
 @pytest.fixture
 def X(tmp_path, monkeypatch):
     """A memory map of 10,000 rows in chunks of 64."""
-    monkeypatch.setattr("skcalib.calibration.covariance.moments.CHUNK_BYTES", 1)
-    monkeypatch.setattr("skcalib.calibration.covariance.linear_map.CHUNK_BYTES", 1)
+    monkeypatch.setattr("skcalib.calibration.moments.CHUNK_BYTES", 1)
+    monkeypatch.setattr("skcalib.calibration.map.CHUNK_BYTES", 1)
     X = np.random.default_rng(0).normal(size=(10_000, 6)) + np.linspace(0, 30, 10_000)[:, None]
     np.save(tmp_path / "X.npy", X.astype(np.float32))
     return np.load(tmp_path / "X.npy", mmap_mode="r")

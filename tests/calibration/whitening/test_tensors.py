@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcalib import Whitening
-from skcalib.calibration.covariance.moments import Moments
+from skcalib.calibration.moments import Moments
 
 # SciPy reads SCIPY_ARRAY_API when it is imported, so this runs in a process of its own.
 SCRIPT = """
@@ -17,8 +17,8 @@ import itertools
 import numpy as np, pytest, sklearn, torch
 from numpy.testing import assert_allclose
 from skcalib import Whitening
-from skcalib.calibration.covariance import moments
-from skcalib.calibration.covariance import linear_map
+from skcalib.calibration import moments
+from skcalib.calibration import map as linear_map
 from skcalib.inspection import mahalanobis
 
 
@@ -85,7 +85,7 @@ def test_a_device_without_float64_leaves_it_to_the_cpu(monkeypatch, graded):
     X = X.astype(np.float32)
     tensor, fitted = torch.from_numpy(X), Whitening().fit(X)
     linear = fitted.linear_map()
-    for module in ("covariance.moments", "covariance.linear_map"):
+    for module in ("moments", "map"):
         name = f"skcalib.calibration.{module}"
         monkeypatch.setattr(f"{name}.on_device", moved)
         monkeypatch.setattr(f"{name}.get_namespace_and_device", lambda X: (xp, True, metal))

@@ -1,0 +1,193 @@
+"""What estimators share: pickles with a version, dtypes, progress, warnings, imports."""
+
+import contextlib
+import functools
+import inspect
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import sklearn
+from sklearn.base import TransformerMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.utils import TransformerTags, get_tags
+from sklearn.utils.validation import check_is_fitted
+
+from skcalib.process.caches import SHOWN
+
+# Warnings skip frames in these files: packages, cached properties, decorators of NumPy 1.
+INNER = (
+    str(Path(__file__).parent) + os.sep,
+    *(str(Path(str(package.__file__)).parent) + os.sep for package in (sklearn, joblib, np)),
+    contextlib.__file__,
+    functools.__file__,
+)
+
+ONCE = "default", "module", "once"  # actions of Python's filters that show a warning once
+
+
+class VersionedState:
+    """Mixin that stamps an estimator's pickled state with the version of its layout.
+
+    A class raises ``_state_version`` when the meaning of its fitted attributes changes. A
+    pickle of another version is refused, since silently wrong vectors cost more than a refit.
+    """
+
+    _state_version = 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: Any = super().__getstate__()
+        return {**state, "_state_version": self._state_version}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        version = state.pop("_state_version", None)
+        if version != self._state_version:
+            raise ValueError(
+                f"This pickled {type(self).__name__} has state version {version!r}; the "
+                f"installed skcalib reads version {self._state_version}. Load it with the "
+                "skcalib release that wrote it, or fit and pickle it again."
+            )
+        self.__dict__.update(state)
+
+
+def from_scratch(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate ``fit``: drop the fitted attributes before it runs, and again after an error."""
+
+    @functools.wraps(fit)
+    def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _forget(self)
+        try:
+            return fit(self, *args, **kwargs)
+        except BaseException:
+            _forget(self)
+            raise
+
+    return whole
+
+
+def _forget(estimator: Any) -> None:
+    for name in [name for name in vars(estimator) if name.endswith("_") and name[0] != "_"]:
+        delattr(estimator, name)
+
+
+@dataclass(slots=True)
+class CalibratorTags(TransformerTags):
+    """Tags of a transformer of vectors, beside those of scikit-learn.
+
+    A step of your own sets them in ``__sklearn_tags__``, as ``tags.transformer_tags``.
+
+    Parameters
+    ----------
+    calibrates : bool, default=False
+        Whether the cosines of its output need no whitening. An encoder with such a step gets
+        no other, and `skcalib evaluate` offers those of skcalib.
+    not_linear : str, default=""
+        What the step is, and what to do instead, if it is no linear map: exports that need one
+        refuse it with this reason. A linear step has a method ``linear_map`` in place of it,
+        which returns an `AffineMap`.
+    """
+
+    calibrates: bool = False
+    not_linear: str = ""
+
+
+class FloatTransformer(TransformerMixin):
+    """Mixin of a transformer that returns float32 for float32, with `CalibratorTags`."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags = CalibratorTags(preserves_dtype=["float64", "float32"])
+        return tags
+
+
+def calibrator_tags(step: Any) -> CalibratorTags:
+    """Return the tags of a step, those of scikit-learn's steps with the defaults."""
+    tags = get_tags(step).transformer_tags if hasattr(step, "__sklearn_tags__") else None
+    return tags if isinstance(tags, CalibratorTags) else CalibratorTags()
+
+
+def is_fitted(estimator: Any) -> bool:
+    """Whether an estimator is fitted; for a pipeline or a union, whether every step is."""
+    if isinstance(estimator, FeatureUnion | Pipeline):
+        union = isinstance(estimator, FeatureUnion)
+        steps = estimator.transformer_list if union else estimator.steps
+        return all(is_fitted(step) for _, step in steps if not isinstance(step, str | None))
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def progress(
+    total: int | None, *, unit: str, desc: str, verbose: bool
+) -> Iterator[Callable[..., None]]:
+    """Show a progress bar if ``verbose``.
+
+    ``total`` counts units of work; it is None if unknown. Yields a function: call
+    ``advance(n)`` after n units, or ``advance(n, note)`` to show a note beside the bar.
+    """
+    if not verbose:
+        yield lambda n, note="": None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, unit=unit, desc=desc) as bar:
+
+        def advance(n: int, note: str = "") -> None:
+            bar.set_postfix_str(note, refresh=not n)
+            bar.update(n)
+
+        yield advance
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the user's code that led here, once if Python's filters ask for that.
+
+    scikit-learn changes the filters in each fit, so Python forgets which warnings it has shown.
+    """
+    frame, level = inspect.currentframe(), 1
+    while frame and frame.f_code.co_filename.startswith(INNER):
+        frame, level = frame.f_back, level + 1
+    if frame:
+        module = frame.f_globals.get("__name__", "")
+        shown = message, category, frame.f_code.co_filename, frame.f_lineno
+        action = _action(message, category, module, frame.f_lineno)
+        if shown in SHOWN and action in ONCE:
+            return
+        if action != "ignore":
+            SHOWN.add(shown)
+    warnings.warn(message, category, stacklevel=level)
+
+
+def _action(message: str, category: type[Warning], module: str, line: int) -> str:
+    """Return what Python's filters do with a warning."""
+    for action, text, kind, where, number in warnings.filters:
+        if (
+            issubclass(category, kind)
+            and number in (0, line)
+            and (text is None or text.match(message))
+            and (where is None or where.match(module))
+        ):
+            return action
+    return "default"
+
+
+def import_package(package: str, module: str) -> Any:
+    """Import a module; the error explains how to install its package."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"The package {package} cannot be imported ({error}). Install it with: pip install "
+            f"{package}"
+        ) from error

@@ -1,1 +1,0 @@
-"""Moments, spectrum and noise, which the whitening and the flow share."""

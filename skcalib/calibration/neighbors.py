@@ -1,0 +1,217 @@
+"""Neighbor smoothing: each vector moves toward its nearest neighbors."""
+
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, clone
+from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_is_fitted
+
+from skcalib.base import FloatTransformer, VersionedState, from_scratch
+from skcalib.compat import HasMethods, Interval, _fit_context
+from skcalib.cosines import EQUAL, rows_in_memory, rows_near
+from skcalib.inputs.vectors import LAST_BIT, checked_rows, unit_rows, warn_of_silent
+
+# Cosines up to this count as 0. Each entry of two unit vectors is rounded to float32, so the
+# computed cosine of orthogonal vectors is at most the sum of both relative errors.
+ZERO = 2 * LAST_BIT
+
+
+@dataclass(eq=False, repr=False)
+class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, BaseEstimator):
+    """Move vectors toward their nearest neighbors: for topics, intents, classes and clusters.
+
+    It has two conditions: the fitted texts contain members of the same groups, and a group has
+    more members than there are neighbors (`n_neighbors`). In groups without a fitted text,
+    R-precision fell by 3 to 8 points on two data sets. A search whose queries have several
+    answers also gains; with one answer per query it may lose 2 points. Differences between
+    close texts shrink, so scores of graded similarity (STS) fall. Use it after
+    ``Whitening(noise="auto")``.
+
+    With x̂ of unit length, ``x' = unit(x̂ + weight Σ w_j x̂_j / Σ w_j)`` over the nearest
+    fitted texts and ``w_j = cos(x, x_j)^alpha``. This is α-weighted query expansion (αQE) and
+    database augmentation, known from image retrieval [1]_, with a mean in place of a sum.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=10
+        Number of nearest fitted texts, which should be fewer than a group has. If fewer are
+        fitted, all count.
+    weight : float in [0, 1e9], default=1.0
+        Weight of the neighbors' mean. 0.5 keeps most of the gain and does half the harm.
+    alpha : float in [0, 1e9], default=3
+        Exponent of the cosine. Neighbors of cosine 0 or less have no weight.
+    neighbors : transformer or None, default=None
+        scikit-learn's ``KNeighborsTransformer``, or a similar one (of pynndescent or faiss), by
+        cosine or Euclidean distance. It is cloned, its ``n_neighbors`` is set, and it gets
+        vectors of unit length. None compares each text with every fitted text.
+
+    Attributes
+    ----------
+    vectors_ : ndarray of shape (n_fitted, n_features), float32
+        Vectors of the fitted texts, of unit length. Zero vectors are left out, unless all are
+        zero.
+    neighbors_ : transformer or None
+        The fitted clone; None without `neighbors`, or with at most ``n_neighbors + 1`` texts,
+        each of which is compared.
+    parameters_ : dict
+        `n_neighbors`, `weight` and `alpha` of the fit, which `transform` uses.
+    n_features_in_, feature_names_in_
+        Number of features seen during fit, and their names when all are strings.
+
+    Notes
+    -----
+    For each text, one equal fitted vector is ignored. So a text is not its own neighbor in
+    ``fit_transform(X)``, ``fit(X).transform(X)`` gives the same vectors, and a query that
+    equals a fitted text has cosine 1 with it.
+
+    References
+    ----------
+    .. [1] Radenović, Tolias & Chum (2019), "Fine-Tuning CNN Image Retrieval with No Human
+           Annotation", TPAMI 41(7), section 3.4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib import NeighborSmoothing
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20, 16)).repeat(30, axis=0) + rng.normal(size=(600, 16))
+    >>> smooth = NeighborSmoothing().fit_transform(X)
+    >>> before, after = np.corrcoef(X)[:30, :30].mean(), np.corrcoef(smooth)[:30, :30].mean()
+    >>> bool(after > before + 0.1)
+    True
+    """
+
+    n_neighbors: int = 10
+    weight: float = 1.0
+    alpha: float = 3
+    neighbors: BaseEstimator | None = None
+    vectors_: np.ndarray = field(init=False)
+
+    _parameter_constraints = {
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "weight": [Interval(Real, 0, 1e9, closed="both")],
+        "alpha": [Interval(Real, 0, 1e9, closed="both")],
+        "neighbors": [HasMethods(["fit", "transform"]), None],
+    }
+
+    _state_version = 4
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    @from_scratch
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Keep the vectors of ``X`` as neighbors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Vectors of the texts that are searched, or of other texts of their domain. A text
+            with a single counterpart, such as its translation, would be moved away from it.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : NeighborSmoothing
+        """
+        return self.partial_fit(X)
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Add the vectors of ``X`` to the neighbors.
+
+        Parameters
+        ----------
+        X, y
+            As for `fit`. `neighbors` is fitted again, on all vectors.
+
+        Returns
+        -------
+        self : NeighborSmoothing
+        """
+        first = not self.__sklearn_is_fitted__()
+        X = checked_rows(self, X, reset=first)
+        vectors = unit_rows(X)[0].astype(np.float32)
+        vectors = vectors if first else np.vstack([self.vectors_, vectors])
+        has_content = vectors.any(axis=1)
+        warn_of_silent(~has_content)
+        if not has_content.all():  # zeros have no weight
+            vectors = vectors[has_content] if has_content.any() else vectors[:1]
+        search, k = None, self.n_neighbors + 1  # since a text finds itself
+        if self.neighbors is not None and len(vectors) > k:
+            search = clone(self.neighbors).set_params(n_neighbors=k).fit(vectors)
+        self.neighbors_, self.vectors_ = search, vectors
+        names = "n_neighbors", "weight", "alpha"
+        self.parameters_ = {name: getattr(self, name) for name in names}
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Move the vectors of ``X`` toward their nearest fitted ones.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Vectors of new or fitted texts. Zero vectors stay zero.
+
+        Returns
+        -------
+        X_new : ndarray of shape (n_samples, n_features)
+            Of unit length, float32 for float32 input and float64 otherwise.
+        """
+        check_is_fitted(self)
+        return smoothed(self, checked_rows(self, X, reset=False))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.not_linear = (
+            "NeighborSmoothing, a search among fitted vectors. Leave that step out"
+        )
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "vectors_")
+
+
+def smoothed(fitted: NeighborSmoothing, X: np.ndarray) -> np.ndarray:
+    """Move finite rows of the fitted width, as `transform` does after its checks."""
+    out = np.empty_like(X)
+    n_neighbors = fitted.parameters_["n_neighbors"]
+    k = min(n_neighbors + 1, len(fitted.vectors_))
+    row_bytes = 8 * (n_neighbors + 2) * X.shape[1]
+    for chunk in gen_batches(len(X), rows_in_memory(row_bytes)):
+        unit = unit_rows(X[chunk])[0]
+        rows = rows_near(unit.astype(np.float32), fitted.vectors_, k, fitted.neighbors_)
+        out[chunk] = _moved(unit, fitted.vectors_[rows], rows < 0, **fitted.parameters_)
+    return out
+
+
+def _moved(
+    unit: np.ndarray,
+    candidates: np.ndarray,
+    missing: np.ndarray,
+    n_neighbors: int,
+    weight: float,
+    alpha: float,
+) -> np.ndarray:
+    """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest candidates, ``w = cos^alpha``.
+
+    ``unit`` is float64. ``candidates`` of shape (n_samples, m, d) have unit length, except the
+    ``missing``. One candidate that equals x is left out; of the others, the ``n_neighbors``
+    nearest count.
+    """
+    # Unlike the cosines of a search, these do not depend on the other rows.
+    cosines = np.einsum("ij,ikj->ik", unit, candidates)
+    cosines[missing] = 0.0  # no weight
+    first = cosines.argmax(axis=1)[:, None]
+    highest = np.take_along_axis(cosines, first, axis=1)
+    np.put_along_axis(cosines, first, np.where(highest >= EQUAL, 0.0, highest), axis=1)
+    farther = np.argsort(-cosines, axis=1, kind="stable")[:, n_neighbors:]
+    np.put_along_axis(cosines, farther, 0.0, axis=1)
+    weights = np.where(cosines > ZERO, np.abs(cosines) ** alpha, 0.0)
+    total = weights.sum(axis=1, keepdims=True)
+    weights *= weight / np.where(total > 0, total, 1)
+    moved = unit + np.einsum("ik,ikj->ij", weights, candidates)
+    length = np.linalg.norm(moved, axis=1, keepdims=True)
+    return moved / np.where(length > 0, length, 1)

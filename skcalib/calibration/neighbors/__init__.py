@@ -1,1 +1,0 @@
-"""Smoothing by nearest neighbors, and the exact search."""

@@ -1,0 +1,66 @@
+"""Private names of scikit-learn, torch and transformers, each imported in this file only.
+
+The two operators of oneDNN and the parts of MPNet are in `encoders.model.packed`, with their
+fallbacks.
+"""
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import _fit_context
+from sklearn.utils._array_api import get_namespace_and_device
+from sklearn.utils._param_validation import (
+    HasMethods,
+    RealNotInt,
+    validate_parameter_constraints,
+)
+from sklearn.utils._param_validation import Interval as _Interval
+from sklearn.utils._param_validation import StrOptions as _StrOptions
+from sklearn.utils._set_output import _get_output_config
+from sklearn.utils.validation import _check_n_features as check_n_features
+from sklearn.utils.validation import _check_sample_weight as _check_sample_weight
+
+
+class Interval(_Interval):
+    """An interval of numbers; it excludes True and False."""
+
+    def is_satisfied_by(self, val: Any) -> bool:
+        """Whether a value is a number in the interval."""
+        return not isinstance(val, bool | np.bool_) and super().is_satisfied_by(val)
+
+
+class StrOptions(_StrOptions):
+    """Names in lower case; an error lists them in order, which that of a set is not."""
+
+    def __str__(self) -> str:
+        return f"a str among {{{', '.join(map(repr, sorted(self.options)))}}} in lower case"
+
+
+def check_rate(rate: Any, function: str) -> float:
+    """Return a rate, or raise a ValueError unless it is above 0 and below 1."""
+    name, interval = "false_positive_rate", Interval(Real, 0, 1, closed="neither")
+    validate_parameter_constraints({name: [interval]}, {name: rate}, function)
+    return float(rate)
+
+
+def check_params(estimator: Any) -> None:
+    """Raise the ValueError that `fit` raises for an invalid parameter."""
+    estimator._validate_params()
+
+
+def get_output_container(estimator: Any) -> str:
+    """Container of what `transform` returns: "default", "pandas" or "polars"."""
+    return _get_output_config("transform", estimator)["dense"]
+
+
+def forked_from_cuda() -> bool:
+    """Whether this process was forked from one that had used CUDA, and so cannot use it."""
+    import torch
+
+    return getattr(torch.cuda, "_is_in_bad_fork", lambda: False)()
+
+
+def attention_of(module: Any) -> str | None:
+    """Name of the attention that a model of transformers uses; None if it is not known."""
+    return getattr(module.config, "_attn_implementation", None)

@@ -1,0 +1,196 @@
+"""Cosines of many vectors with many others, in blocks that fit in memory.
+
+Vectors have unit length where nothing else is said, so their products are cosines. Products in
+float32 are fast, but their last bits depend on the other vectors of a block. So what is
+compared with a threshold, or put in order, is computed again by `of_pairs`, in float64.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from sklearn import get_config
+from sklearn.utils import gen_batches
+
+from skcalib.inputs.vectors import unit_rows
+from skcalib.process.threads import map_row_ranges
+
+# Two vectors count as equal from this cosine on, in float64.
+EQUAL = 1 - 1e-6
+# How far a product in float32 may be below the cosine in float64.
+SLACK = 1e-5
+# A block of products: more rows or more bytes are no faster, fewer than 64 rows are slower.
+ROWS, LEAST_ROWS, BLOCK_BYTES = 1024, 64, 28 * 2**20
+# Rows of a thread of `nearest`.
+QUERIES = 256
+# Entries of a column of stripes, see `_largest`.
+STRIPES = 16
+
+
+def rows_in_memory(row_bytes: int) -> int:
+    """Rows to work on at a time, within the ``working_memory`` of scikit-learn's settings."""
+    allowed = int(get_config()["working_memory"] * 2**20) // row_bytes
+    return max(1, min(allowed, max(LEAST_ROWS, BLOCK_BYTES // row_bytes)))
+
+
+def blocks(
+    rows: np.ndarray, columns: np.ndarray | None = None, *, whole: bool = False
+) -> Iterator[tuple[slice, slice, np.ndarray]]:
+    """Yield slices of rows and of columns, and their cosines, which the caller may overwrite.
+
+    Without ``columns``, each pair of rows comes once, and all other entries are -inf. With
+    ``whole``, a block has all columns.
+    """
+    others = rows if columns is None else columns
+    width = max(len(others), 1)
+    if not whole:
+        width = min(width, BLOCK_BYTES // (ROWS * rows.itemsize))
+    step = min(ROWS, rows_in_memory(rows.itemsize * width))
+    for block in gen_batches(len(rows), step):
+        first = block.start if columns is None else 0
+        for start in range(first, len(others), width):
+            part = slice(start, min(start + width, len(others)))
+            cosines = rows[block] @ others[part].T
+            if columns is None and start < block.stop:
+                i, j = (np.arange(at.start, at.stop) for at in (block, part))
+                cosines[j <= i[:, None]] = -np.inf
+            yield block, part, cosines
+
+
+def of_pairs(rows: np.ndarray, i: np.ndarray, columns: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Return the cosines of the rows ``i`` with the columns ``j``, pair by pair, in float64."""
+    cosines = np.empty(len(i))
+    step = rows_in_memory(2 * rows.shape[1] * rows.itemsize)
+    for part in gen_batches(len(i) or 1, step):
+        pairs = rows[i[part]], columns[j[part]]
+        cosines[part] = np.einsum("ij,ij->i", *pairs, dtype=np.float64)
+    return cosines
+
+
+def above(
+    rows: np.ndarray,
+    threshold: float,
+    columns: np.ndarray | None = None,
+    keys: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield rows, columns and cosines of the pairs that reach a threshold, block by block.
+
+    Vectors are float32. Without ``columns``, they are pairs of rows, each once. With ``keys``
+    of rows and of columns, only pairs with equal keys count.
+    """
+    others = rows if columns is None else columns
+    for block, part, product in blocks(rows, columns):
+        i, j = np.nonzero(product >= threshold - SLACK)
+        i, j = i + block.start, j + part.start
+        if keys is not None:
+            equal = keys[0][i] == keys[1][j]
+            i, j = i[equal], j[equal]
+        cosines = of_pairs(rows, i, others, j)
+        reach = cosines >= threshold
+        if reach.any():
+            yield i[reach], j[reach], cosines[reach]
+
+
+def nearest(queries: np.ndarray, fitted: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return cosines and rows of the ``k`` fitted vectors nearest to each query, unordered.
+
+    Both are float32. The results have the shape (n_queries, k).
+    """
+    cosines = np.empty((len(queries), k), np.float32)
+    rows = np.empty((len(queries), k), np.intp)
+
+    def search(chunks: Iterable[slice]) -> None:
+        for chunk in chunks:
+            product = queries[chunk] @ fitted.T
+            rows[chunk] = _largest(product, k)
+            cosines[chunk] = np.take_along_axis(product, rows[chunk], axis=1)
+
+    row_bytes = 4 * len(fitted)
+    step = min(QUERIES, rows_in_memory(row_bytes))
+    limits = {"working_bytes": step * row_bytes, "rows_per_thread": QUERIES}
+    map_row_ranges(search, len(queries), step, **limits)
+    return cosines, rows
+
+
+def rows_near(queries: np.ndarray, fitted: np.ndarray, k: int, index: Any = None) -> np.ndarray:
+    """Return rows of fitted vectors near each query, of shape (n_queries, m); -1 for none.
+
+    ``index`` is a fitted ``KNeighborsTransformer`` or similar; None compares with every vector.
+    """
+    if index is None:
+        return nearest(queries, fitted, k)[1]
+    graph = index.transform(queries).tocsr()
+    n_near = np.diff(graph.indptr)[:, None]
+    rows = np.full((len(queries), n_near.max(initial=1)), -1)
+    rows[np.arange(rows.shape[1]) < n_near] = graph.indices
+    return rows
+
+
+def nearest_in_order(
+    queries: np.ndarray, fitted: np.ndarray, k: int, index: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines in float64, from the largest, and rows of the ``k`` vectors nearest each query.
+
+    They are found in float32, so a candidate that is as near as the last to 1e-6 may be left
+    out. Ties are in the order of rows. Where an index finds fewer, the row is -1, as is the
+    cosine.
+    """
+    cosines = np.empty((len(queries), k))
+    rows = np.empty((len(queries), k), np.intp)
+    row_bytes = 8 * (k + 10) * fitted.shape[1]
+    for chunk in gen_batches(len(queries), rows_in_memory(row_bytes)):
+        near = rows_near(queries[chunk].astype(np.float32), fitted, k, index)
+        if (lacking := k - near.shape[1]) > 0:  # an index may find fewer
+            near = np.pad(near, [(0, 0), (0, lacking)], constant_values=-1)
+        exact = np.einsum("ij,ikj->ik", queries[chunk], fitted[near], dtype=np.float64)
+        exact[near < 0] = -1
+        order = np.lexsort((near, -exact))[:, :k]
+        cosines[chunk] = np.take_along_axis(exact, order, axis=1)
+        rows[chunk] = np.take_along_axis(near, order, axis=1)
+    return cosines, rows
+
+
+def best_of_others(
+    queries: np.ndarray, own: np.ndarray, fitted: np.ndarray, labels: np.ndarray
+) -> np.ndarray:
+    """Return the largest cosine of each query with fitted vectors of other labels than its own.
+
+    The queries are float32 and of unit length; the fitted vectors have any length. -1 where
+    there is no vector of another label.
+    """
+    best = np.full(len(queries), -1, np.float32)
+    for scaled in gen_batches(len(fitted), rows_in_memory(8 * fitted.shape[1])):
+        unit = unit_rows(fitted[scaled])[0].astype(np.float32)
+        for block, part, product in blocks(queries, unit):
+            product[own[block, None] == labels[scaled][part]] = -1
+            np.maximum(best[block], product.max(axis=1), out=best[block])
+    return best
+
+
+def nearness(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """``x·μ - |μ|²/2``, which is greatest for the mean nearest to x.
+
+    Unlike a cosine, it gives a short mean little influence. The mean of a class with most of
+    the texts, or with unrelated texts, is near that of all texts, and its direction is random.
+    """
+    return texts @ means.T - (means**2).sum(axis=1) / 2
+
+
+def _largest(product: np.ndarray, k: int) -> np.ndarray:
+    """Return the columns of the ``k`` largest entries of each row, unordered.
+
+    A row is cut into `STRIPES` stripes, one above the other. Its ``k`` largest entries are in
+    the ``k`` columns of the stripes with the greatest maxima, or after the last whole stripe.
+    Maxima cost a tenth of a partition.
+    """
+    n_rows, n = product.shape
+    width = n // STRIPES
+    if width <= 2 * k:
+        return np.argpartition(product, -k, axis=1)[:, -k:]
+    whole = width * STRIPES
+    maxima = product[:, :whole].reshape(n_rows, STRIPES, width).max(axis=1)
+    best = np.argpartition(maxima, -k, axis=1)[:, -k:, None]
+    columns = (best + width * np.arange(STRIPES)).reshape(n_rows, -1)
+    columns = np.hstack([columns, np.tile(np.arange(whole, n), (n_rows, 1))])
+    entries = np.take_along_axis(product, columns, axis=1)
+    return np.take_along_axis(columns, np.argpartition(entries, -k, axis=1)[:, -k:], axis=1)

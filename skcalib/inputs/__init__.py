@@ -1,0 +1,1 @@
+"""Texts, vectors, labels and files of them, from containers of all kinds."""

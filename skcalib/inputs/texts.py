@@ -1,0 +1,203 @@
+"""Texts and pairs of texts from containers of all kinds."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+
+from skcalib.base import VersionedState
+from skcalib.inputs.labels import is_missing, plain
+
+
+class TextInput:
+    """Mixin of an estimator that is fitted on texts, or on vectors if its encoder is None."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        if getattr(self, "encoder", True) is not None:
+            tags.input_tags.string = tags.input_tags.one_d_array = True
+            tags.input_tags.two_d_array = False  # the tag means columns of numbers
+        return tags
+
+
+class TextTransformer(
+    TextInput, ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedState, BaseEstimator
+):
+    """Base of a transformer from texts to vectors."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+def as_texts(X: Any, name: str = "X") -> list[str]:
+    """Return the texts of a container as a list; ``name`` is the parameter that errors name.
+
+    It accepts lists, tuples, arrays of shape (n,) or (n, 1), columns of pyarrow, and Series and
+    one-column frames of pandas and polars.
+    """
+    cells = _cells(X, name)
+    if cells.ndim == 2 and cells.shape[1] == 1:
+        cells = cells[:, 0]
+    if cells.ndim == 2 and cells.size and isinstance(cells[0, 0], float | np.floating):
+        raise ValueError(
+            f"{name} has numbers, of shape {cells.shape}; expected texts. If these are "
+            "vectors, leave out the encoder, or wrap the function that computes them in a "
+            "TextEncoder."
+        )
+    if cells.ndim != 1:
+        of_pairs = " For pairs of texts use BiEncoder." if cells.shape[1:] == (2,) else ""
+        raise ValueError(
+            f"{name} has shape {cells.shape}; expected one text per row: a list of str, a 1-D "
+            "array, a Series or a single column. Select one text column, join the words of "
+            "each text with ' '.join(row), or use a ColumnTransformer with one encoder per "
+            f"column.{of_pairs}"
+        )
+    return _strings(cells.tolist(), "", name)
+
+
+def as_pairs(X: Any, name: str = "X") -> tuple[list[str], list[str]]:
+    """Return the columns of a sequence of pairs, (n, 2) array or two-column frame as lists."""
+    cells = _cells(X, name)
+    if cells.ndim != 2 or cells.shape[1] != 2:
+        which = ""
+        if cells.ndim == 1:
+            row = next((i for i, cell in enumerate(cells) if np.shape(cell) != (2,)), 0)
+            which = f", whose row {row} is {cells[row]!r:.80}"
+        raise ValueError(
+            f"{name} has shape {cells.shape}{which}; expected pairs of texts, of shape "
+            "(n_pairs, 2): a list of (text, text), an array, or a two-column frame."
+        )
+    left, right = cells.T.tolist()
+    return _strings(left, ", column 0", name), _strings(right, ", column 1", name)
+
+
+def texts_of(X: Any, name: str = "X") -> list[str]:
+    """Return the texts of a container of texts, or of both columns of a container of pairs."""
+    if is_pairs(X):
+        left, right = as_pairs(X, name)
+        return left + right
+    return as_texts(X, name)
+
+
+def blocks_of(X: Any, size: int) -> tuple[Iterator[list[str]], int | None]:
+    """Return the texts of a container in one block, and their number.
+
+    The texts of an iterator come in blocks of at most ``size``, without reading ahead; their
+    number is None.
+    """
+    if isinstance(X, Iterator):
+        return _blocks(X, size), None
+    texts = as_texts(X)
+    return iter([texts]), len(texts)
+
+
+def _blocks(X: Iterator, size: int) -> Iterator[list[str]]:
+    start = 0
+    while block := list(islice(X, size)):
+        yield _strings(block, "", "X", start)
+        start += len(block)
+    if not start:
+        raise _no_texts("X")
+
+
+def is_pairs(X: Any) -> bool:
+    """Whether a container holds rows of several columns rather than single texts."""
+    shape = getattr(X, "shape", None)
+    if shape is not None:
+        return len(shape) == 2 and shape[1] != 1
+    first = X[0] if isinstance(X, list | tuple) and X else None
+    return isinstance(first, list | tuple | np.ndarray) and len(first) != 1
+
+
+def distinct(texts: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
+    """Return distinct texts or labels, by first appearance, and the index of each entry."""
+    unique = list(dict.fromkeys(texts))
+    if len(unique) == len(texts):  # the usual case inside an encoder
+        return unique, np.arange(len(texts))
+    index = {text: i for i, text in enumerate(unique)}
+    return unique, np.fromiter(map(index.__getitem__, texts), dtype=np.intp)
+
+
+def distinct_sorted(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Return distinct texts in sorted order, and the index of each text in them."""
+    unique, index = np.unique(np.array(texts, dtype=object), return_inverse=True)
+    return unique.tolist(), index
+
+
+def distinct_texts(
+    X: Any, groups: Any = None, name: str = "X"
+) -> tuple[list[str], list[Any] | None]:
+    """Return the distinct texts of a container of texts or pairs, and their groups, if any.
+
+    A text counts once in each of its groups.
+    """
+    texts = texts_of(X, name)
+    if groups is None:
+        return distinct(texts)[0], None
+    labels = np.ma.MaskedArray(groups, dtype=object)
+    shapes = [(len(X),), (len(X), 2)][: 1 + is_pairs(X)]
+    if labels.shape not in shapes:
+        raise ValueError(
+            f"groups has shape {labels.shape} for {len(X)} "
+            f"{'pairs' if is_pairs(X) else 'texts'}; expected "
+            f"{', one for both texts of a pair, or '.join(map(str, shapes))}."
+        )
+    listed = labels.T.ravel().tolist()  # None where masked; no step accepts None as a group
+    pairs = dict.fromkeys(zip(texts, listed * (len(texts) // len(listed)), strict=True))
+    return [text for text, _ in pairs], [group for _, group in pairs]
+
+
+def _cells(X: Any, name: str) -> np.ndarray:
+    """Entries of a container as an object array."""
+    is_sized = hasattr(X, "__len__") and hasattr(X, "__getitem__")
+    if isinstance(X, str | bytes | Mapping) or not is_sized:
+        raise TypeError(
+            f"{name} is of type {type(X).__name__}; expected a list of str, a 1-D array, a "
+            "pandas or polars Series, or a frame. Wrap a single text in a list, and convert an "
+            "iterator with list(...)."
+        )
+    if isinstance(X, np.ma.MaskedArray) or hasattr(X, "to_pylist"):
+        X = plain(X)  # None where it is masked
+    cells = np.asarray(X if hasattr(X, "shape") else list(X), dtype=object)
+    if cells.shape[:1] == (0,):
+        raise _no_texts(name)
+    return cells
+
+
+def _strings(texts: list[Any], where: str, name: str, start: int = 0) -> list[str]:
+    """Return the entries as str; ``start`` and ``where`` locate them in error messages."""
+    if set(map(type, texts)) == {str}:  # the usual case, quickly checked
+        return texts
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise _complaint(text, f"position {start + i}{where}", name)
+        # The content of a subclass such as numpy.str_; str(text) gives the name of an Enum.
+        texts[i] = str.__str__(text)
+    return texts
+
+
+def _no_texts(name: str) -> ValueError:
+    return ValueError(f"{name} has no texts; expected at least one.")
+
+
+def _complaint(entry: Any, position: str, name: str) -> Exception:
+    """Build the error for an entry that is not a text."""
+    if is_missing(entry):
+        return ValueError(
+            f"{name} has a missing value ({entry!r}) at {position}; expected str. Drop the "
+            "row. If it means an empty string, put SimpleImputer(missing_values=pandas.NA, "
+            "strategy='constant', fill_value='') before this step, on a column."
+        )
+    remedy = "Select a column of texts, or convert it with str(...)."
+    if isinstance(entry, bytes):
+        remedy = "Decode it, for instance with entry.decode('utf-8')."
+    elif isinstance(entry, list | tuple | np.ndarray):
+        remedy = "Give one text per row: join its parts, for instance with ' '.join(entry)."
+    return TypeError(
+        f"{name} has {entry!r:.60} of type {type(entry).__name__} at {position}; expected str. "
+        f"{remedy}"
+    )

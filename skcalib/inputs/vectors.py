@@ -1,0 +1,301 @@
+"""Rows as vectors: their lengths and directions, and missing entries."""
+
+import inspect
+import re
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, NoReturn
+
+import numpy as np
+from sklearn import get_config
+from sklearn.utils.validation import assert_all_finite, check_array, validate_data
+
+from skcalib.base import warn
+from skcalib.compat import _check_sample_weight, get_namespace_and_device
+from skcalib.inputs.labels import plain
+
+UNIT = 1e-3  # how far from 1 the mean square of unit vectors may be, for instance in float16
+SEEN = 16  # rows whose lengths are compared with those of the fit
+LAST_BIT = 2.0**-24  # of float32 below 1
+# Types of columns of polars and pyarrow with at most the precision of float32.
+NARROW = re.compile("(?i)float(32|16)|halffloat|: float>")
+MOST = 1e15  # largest weight of a sample
+# The weights of a batch of partial_fit may all be zero; newer scikit-learn refuses that.
+ALL_ZERO = {"allow_all_zero_weights": True}
+if not ALL_ZERO.keys() <= inspect.signature(_check_sample_weight).parameters.keys():
+    ALL_ZERO = {}
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def unit_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scale rows of any magnitude to unit length; return them and their lengths, in float64.
+
+    A zero row stays zero. A row that is not finite becomes NaN.
+    """
+    largest = np.maximum(vectors.max(axis=1), -vectors.min(axis=1)).astype(np.float64)
+    # Where the largest entry is 1, no square overflows, and their sum does not underflow.
+    unit = vectors / np.where(largest > 0, largest, 1.0)[:, None]
+    lengths = np.sqrt(np.maximum(np.einsum("ij,ij->i", unit, unit), 1.0))
+    unit /= lengths[:, None]
+    return unit, largest * lengths
+
+
+def digests(vectors: np.ndarray, keys: Any = None) -> np.ndarray:
+    """Return a digest of each row, and of its key if there are keys, as 16 bytes."""
+    salts = np.zeros(len(vectors), int) if keys is None else keys
+    of_rows = [
+        blake2b(row, digest_size=16, salt=int(key).to_bytes(8, "little", signed=True)).digest()
+        for row, key in zip(np.ascontiguousarray(vectors), salts, strict=True)
+    ]
+    return np.array(of_rows, "V16")
+
+
+def first_of_equal(X: np.ndarray) -> np.ndarray:
+    """Return the places of the rows that differ, of equal ones the first, in their order."""
+    return np.sort(np.unique(digests(X + 0.0), return_index=True)[1])  # no negative zeros
+
+
+def distinct_vectors(X: np.ndarray) -> np.ndarray:
+    """Return the rows that differ, each once, in their order."""
+    first = first_of_equal(X)
+    return X if len(first) == len(X) else X[first]
+
+
+def warn_of_silent(silent: Any, texts: Sequence[str] = ()) -> None:
+    """Warn of ``texts`` without content, or of zero vectors if ``texts`` is empty."""
+    if not silent.any():
+        return
+    row, message = int(silent.argmax()), f"{silent.sum():,} of {len(silent):,}"
+    if len(texts):
+        message += f" texts have no content for the encoder, such as {texts[row]!r:.40}: they "
+        message += "are blank, contain only unknown tokens, or have zero vectors. They are "
+        message += "similar to no other text"
+    else:
+        message += f" vectors are zero, such as row {row}. They are similar to no other vector"
+    warn(f"{message}.")
+
+
+def warn_of_lengths(X: Any, mean_square: float) -> None:
+    """Warn if either ``X`` or the fitted vectors have unit length, and the others do not.
+
+    ``mean_square`` is the mean of the squared lengths of the fit. Other lengths than 1 depend
+    on the texts: between domains they differ by up to three times, so that they say nothing.
+    """
+    if not isinstance(X, np.ndarray):
+        return
+    rows = X[:: len(X) // SEEN + 1]
+    squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+    squares = squares[squares > 0]
+    were_unit = abs(mean_square - 1) < UNIT
+    if not len(squares) or (1 - UNIT < squares.min() <= squares.max() < 1 + UNIT) == were_unit:
+        return
+    usual = float(np.median(squares))
+    if not 0.25 < usual / mean_square < 4:
+        warn(
+            f"The vectors have lengths of about {np.sqrt(usual):.3g}, and those of the fit had "
+            f"{np.sqrt(mean_square):.3g}: only one of the two has unit length. Pass vectors by "
+            "the same model and settings as in the fit, or scale both to unit length."
+        )
+
+
+def comparable(cosines: np.ndarray) -> np.ndarray:
+    """Round cosines of float64 to multiples of 2**-24, so that equal ones compare as equal.
+
+    Their last bits depend on the machine and on the other rows of the block, even near 0.
+    """
+    return (np.rint(cosines / LAST_BIT) * LAST_BIT).astype(np.float32)
+
+
+def checked_rows(estimator: Any, X: Any, *, reset: bool, **limits: int) -> np.ndarray:
+    """Rows of an estimator's input in float64 or float32, checked as scikit-learn does."""
+    X, dtypes = checkable(X), [np.float64, np.float32]
+    X = validate_data(
+        estimator, X, dtype=dtypes, reset=reset, ensure_all_finite=False, **limits
+    )
+    check_finite(X)
+    return X
+
+
+def check_vectors(X: Any, *, name: str = "X", dtype: Any = np.float64, **limits: int) -> Any:
+    """Return the finite vectors that a function got as an array (n, d) of ``dtype``."""
+    X = check_array(
+        checkable(X), dtype=dtype, input_name=name, ensure_all_finite=False, **limits
+    )
+    check_finite(X, name)
+    return X
+
+
+def check_finite(X: Any, name: str = "X", texts: Sequence[str] = ()) -> None:
+    """Raise a ValueError that names the first row with NaN or infinity, or its text."""
+    try:
+        assert_all_finite(X, input_name=name)
+    except ValueError as error:
+        cells = X.cpu().numpy() if hasattr(X, "cpu") else np.asarray(X)
+        row = int(np.isfinite(cells).reshape(len(cells), -1).all(axis=1).argmin())
+        which = f"the vector of {texts[row]!r:.60}" if len(texts) else f"row {row}"
+        fault = str(error).partition("\n")[0].rstrip(".")
+        raise ValueError(
+            f"{fault}, first in {which}. Drop such rows, or compute them again."
+        ) from None
+
+
+def rows_of(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Rows of an estimator's input, as `check_rows` returns them.
+
+    Their features are checked against those of the fit, or learned if ``reset``.
+    """
+    X = X if is_dask(X) else stacked(X)
+    rows = check_rows(X)
+    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    return rows
+
+
+def check_rows(X: Any) -> Any:
+    """Check that ``X`` holds rows, and return them as float32 or float64.
+
+    Tensors stay tensors under scikit-learn's array API dispatch, and dask arrays are not
+    computed. Entries may still be NaN or infinite.
+    """
+    if is_dask(X):
+        check_dask(X)
+        return X
+    X = checkable(X, tensors=True)
+    xp, *_ = get_namespace_and_device(X)
+    return check_array(
+        X, dtype=[xp.float64, xp.float32], ensure_all_finite=False, input_name="X"
+    )
+
+
+def checkable(X: Any, *, tensors: bool = False) -> Any:
+    """Return rows for scikit-learn's checks; refuse texts, and tensors unless ``tensors``.
+
+    Columns of vectors are stacked. Numbers of 16 bits become float32, and a tensor loses its
+    gradient, and its device unless tensors stay tensors.
+    """
+    X = stacked(X)
+    if (text := first_text(X)) is not None:
+        raise TypeError(
+            f"Got texts, such as {text!r:.40}; expected vectors. Put an encoder before this "
+            "step, as in make_pipeline(BertEncoder(model), ...)."
+        )
+    is_numpy = isinstance(X, np.ndarray)
+    if (
+        not (tensors or is_numpy)
+        and get_config()["array_api_dispatch"]
+        and hasattr(X, "device")
+    ):
+        raise TypeError(
+            f"Got a {type(X).__name__}; this step expects a NumPy array. Pass X.cpu().numpy()."
+        )
+    if hasattr(X, "detach"):
+        X = X.detach()
+        X = X.float() if X.dtype.itemsize < 4 and X.dtype.is_floating_point else X
+        return X if get_config()["array_api_dispatch"] else X.cpu().numpy()
+    dtypes = [X.dtype] if hasattr(X, "dtype") else [*getattr(X, "dtypes", [])]
+    if dtypes and all(str(dtype).lower() in ("float16", "bfloat16") for dtype in dtypes):
+        X = X.astype(np.float32)
+    return unmasked(X)
+
+
+def first_text(X: Any) -> str | None:
+    """Return the first entry of a container if it is a text, not a number or a vector."""
+    if isinstance(X, str):
+        return X
+    is_array = isinstance(X, np.ndarray) and X.ndim
+    if not (isinstance(X, list | tuple) or hasattr(X, "to_numpy") or is_array):
+        return None
+    entry = next(iter(np.array(X[:1], dtype=object).ravel()), None)
+    return str(entry) if isinstance(entry, str) else None
+
+
+def stacked(X: Any) -> Any:
+    """Return the vectors of a column of vectors as rows; return anything else unchanged.
+
+    Such a column is a Series of pandas or polars, or a column of pyarrow, whose entries are
+    lists or arrays; an object array of arrays; or a frame of one such column.
+    """
+    column = X
+    if getattr(X, "shape", (0,))[1:] == (1,):  # of a frame or an object array
+        column = X.iloc[:, 0] if hasattr(X, "iloc") else X
+        column = X.to_series(0) if hasattr(X, "to_series") else column
+        column = X.column(0) if hasattr(X, "column") else column
+        column = X[:, 0] if isinstance(X, np.ndarray) and X.dtype == object else column
+    is_series = hasattr(column, "to_pylist") or hasattr(column, "to_list")
+    is_objects = isinstance(column, np.ndarray) and column.dtype == object
+    if not (is_series or is_objects) or len(getattr(column, "shape", (0,))) != 1:
+        return X
+    entries = plain(column)
+    if not (len(entries) and isinstance(entries[0], list | tuple | np.ndarray)):
+        return X
+    shapes = {np.shape(entry) for entry in entries}
+    if len(shapes) > 1:
+        raise ValueError(
+            f"Got a column of vectors of several shapes, {sorted(shapes)[:3]}; expected "
+            "vectors of one length. Drop the rows whose vector is missing or has another "
+            "length."
+        )
+    rows = np.stack([np.asarray(entry) for entry in entries])
+    kind = str(getattr(column, "type", getattr(column, "dtype", "")))
+    return rows.astype(np.float32) if NARROW.search(kind) else rows
+
+
+def is_dask(X: Any) -> bool:
+    """Whether ``X`` is a dask collection, without importing dask."""
+    return callable(getattr(X, "__dask_graph__", None))
+
+
+def check_dask(X: Any) -> None:
+    """Raise a ValueError for a dask collection that is not a two-dimensional array."""
+    import dask.array as da
+
+    if not isinstance(X, da.Array) or X.ndim != 2:
+        shape = f" of shape {X.shape}" if isinstance(X, da.Array) else ""
+        raise ValueError(
+            f"Got a dask {type(X).__name__}{shape}; expected a dask array of shape (n_samples, "
+            "n_features). Convert a frame with to_dask_array()."
+        )
+
+
+def unmasked(values: Any) -> Any:
+    """Return values with NaN where a masked array is masked, so that checks find them."""
+    if isinstance(values, np.ma.MaskedArray):
+        return np.ma.filled(values.astype(np.float64), np.nan)
+    return values
+
+
+def check_sample_weight(sample_weight: Any, X: Any) -> Any:
+    """Return weights of the rows of ``X`` as float64 in its namespace, or None."""
+    if sample_weight is None or not X.shape[0]:
+        return sample_weight
+    weight = _check_sample_weight(
+        unmasked(sample_weight), X, dtype=np.float64, ensure_non_negative=True, **ALL_ZERO
+    )
+    if not float(weight.max()) <= MOST:
+        raise ValueError(
+            f"sample_weight has the weight {float(weight.max()):.3g}; expected at most "
+            f"{MOST:g}, since products of larger weights overflow. Divide all weights by a "
+            "constant."
+        )
+    return weight
+
+
+def refuse_not_finite(X: Any, overflow: str) -> NoReturn:
+    """Raise a ValueError that explains why a result of the rows ``X`` is not finite."""
+    if is_dask(X):  # each block was checked
+        raise ValueError(f"{overflow}. Scale X down.")
+    check_finite(X)
+    remedy = ", or pass it as float64" if str(X.dtype).endswith("float32") else ""
+    raise ValueError(
+        f"{overflow}: the largest magnitude in X is {float(abs(X).max()):.3g}. Scale X "
+        f"down{remedy}."
+    )
+
+
+def device_of_float64(device: Any) -> Any:
+    """Return the device, or the CPU if the device has no float64."""
+    return "cpu" if getattr(device, "type", None) == "mps" else device
+
+
+def on_device(array: Any, device: Any) -> Any:
+    """Return the array on a device; only torch's arrays are ever on another one."""
+    return array.to(device) if hasattr(array, "to") else array

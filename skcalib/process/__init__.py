@@ -1,0 +1,1 @@
+"""The process: its threads, forks, devices, caches and dask workers."""

@@ -1,0 +1,177 @@
+"""Everything that this process keeps between calls, and `clear_caches`, which drops it.
+
+Nothing here changes a result. Vectors are kept because a search fits and scores many pipelines
+on the same texts, moments because a grid over the dimensions of a whitening would decompose one
+covariance again and again, models because loading one takes seconds, and fingerprints of models
+because reading their files takes seconds, too.
+"""
+
+import hashlib
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils import gen_batches
+
+from skcalib.process.forks import fork_safe_lock
+
+MOMENTS_BYTES = 2**27  # of scatter matrices and eigenvectors together
+
+
+class Found(NamedTuple):
+    """Rows of the requested texts that were found, their vectors and counts."""
+
+    rows: np.ndarray
+    vectors: np.ndarray
+    counts: np.ndarray
+
+
+class _Part:
+    """Vectors that were written together."""
+
+    def __init__(
+        self, key: Hashable, texts: Sequence[str], vectors: np.ndarray, counts: np.ndarray
+    ):
+        self.key, self.texts = key, texts
+        self.vectors, self.counts = vectors, counts
+        # Python needs about 250 bytes for a dict entry, in addition to the text.
+        self.n_bytes = vectors.nbytes + counts.nbytes
+        self.n_bytes += sum(sys.getsizeof(text) + 250 for text in texts)
+
+
+class VectorMemory:
+    """Vectors of texts that were encoded recently, at most ``bound`` bytes.
+
+    A key identifies the encoder. The least recently used vectors are dropped first.
+    """
+
+    def __init__(self, bound: int = 256 * 2**20):
+        self.bound = bound
+        self._lock = fork_safe_lock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop all vectors."""
+        with self._lock:
+            self._places: dict[Hashable, dict[str, tuple[_Part, int]]] = {}
+            self._parts: OrderedDict[_Part, None] = OrderedDict()  # by their last use
+            self._n_bytes = 0
+
+    def read(self, key: Hashable, texts: Sequence[str]) -> list[Found]:
+        """Return the vectors of those texts that are known."""
+        by_part: dict[_Part, tuple[list[int], list[int]]] = {}
+        with self._lock:
+            places = self._places.get(key, {})
+            for i, text in enumerate(texts):
+                if text in places:
+                    part, row = places[text]
+                    rows, inside = by_part.setdefault(part, ([], []))
+                    rows.append(i)
+                    inside.append(row)
+            for part in by_part.keys() & self._parts.keys():
+                self._parts.move_to_end(part)
+        return [
+            Found(np.array(rows), part.vectors[inside], part.counts[inside])
+            for part, (rows, inside) in by_part.items()
+        ]
+
+    def write(
+        self, key: Hashable, texts: Sequence[str], vectors: np.ndarray, counts: np.ndarray
+    ) -> None:
+        """Keep the vectors and counts of some texts."""
+        part = _Part(key, texts, vectors, counts)
+        with self._lock:
+            self._parts[part] = None
+            self._n_bytes += part.n_bytes
+            places = self._places.setdefault(key, {})
+            places.update((text, (part, row)) for row, text in enumerate(texts))
+            while self._n_bytes > self.bound:
+                self._drop(self._parts.popitem(last=False)[0])
+
+    def _drop(self, part: _Part) -> None:
+        self._n_bytes -= part.n_bytes
+        places = self._places[part.key]
+        for text in part.texts:
+            if text in places and places[text][0] is part:
+                del places[text]
+        if not places:
+            del self._places[part.key]
+
+
+VECTORS = VectorMemory()
+
+
+@lru_cache(maxsize=4)
+def model_of(load: Callable[..., Any], *key: Hashable) -> Any:
+    """Return ``load(*key)``, from memory if it is among the models used last."""
+    return load(*key)
+
+
+@lru_cache(maxsize=64)
+def fingerprint_of(compute: Callable[..., str], *key: Hashable) -> str:
+    """Return ``compute(*key)``, from memory if it is among the fingerprints used last."""
+    return compute(*key)
+
+
+_moments: OrderedDict[bytes, Any] = OrderedDict()  # the latest last
+_lock = fork_safe_lock()
+
+
+def moments_of(compute: Callable[..., Any], X: Any, sample_weight: Any) -> Any:
+    """Return ``compute(X, sample_weight)``, from memory if it knows a sample of the same bytes.
+
+    Rows and weights must be checked. The result has a matrix ``scatter``, and may keep its
+    eigenvectors.
+    """
+    # A larger sample may be on disk, and hashing it would read it once more.
+    if not isinstance(X, np.ndarray) or X.nbytes > 2**30:
+        return compute(X, sample_weight)
+    key = _content_hash(X, sample_weight)
+    with _lock:
+        moments = _moments.pop(key, None)
+    moments = moments or compute(X, sample_weight)
+    with _lock:
+        _moments[key], n_bytes = moments, 0
+        for known in reversed([*_moments]):
+            n_bytes += 2 * _moments[known].scatter.nbytes
+            if n_bytes > MOMENTS_BYTES:
+                del _moments[known]
+    return moments
+
+
+def _content_hash(X: np.ndarray, sample_weight: np.ndarray | None) -> bytes:
+    # Most processors have instructions for SHA-256: 1.5 GB/s, where BLAKE2b reaches 0.8.
+    kind = X.shape, X.dtype.str, sample_weight is None
+    total = hashlib.sha256(repr(kind).encode())
+    for rows in gen_batches(len(X), 2**20 // X[0].nbytes + 1):
+        total.update(np.ascontiguousarray(X[rows]).data)
+    if sample_weight is not None:
+        total.update(sample_weight.tobytes())
+    return total.digest()
+
+
+# Warnings that were shown, each with its file and line.
+SHOWN: set[tuple[str, type[Warning], str, int]] = set()
+
+
+def clear_caches() -> None:
+    """Drop everything that this process keeps to save time.
+
+    These are vectors of texts (up to 256 MiB), decompositions of samples (up to 128 MiB), the
+    four models used last, fingerprints of models, and the list of warnings shown. Fitted
+    estimators and stores on disk do not change. The next call loads the model again.
+
+    Examples
+    --------
+    >>> from skcalib import clear_caches
+    >>> clear_caches()
+    """
+    VECTORS.clear()
+    with _lock:  # another thread may be fitting
+        _moments.clear()
+    SHOWN.clear()
+    model_of.cache_clear()
+    fingerprint_of.cache_clear()

@@ -1,0 +1,1 @@
+"""Intervals by the bootstrap, and thresholds at a promised rate."""

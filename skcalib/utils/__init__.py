@@ -1,1 +1,0 @@
-"""Helpers of every other package: input, texts, labels, threads, devices, private names."""

@@ -1,0 +1,22 @@
+"""Intervals of the bootstrap cover as often as they promise, also with few groups."""
+
+import numpy as np
+import pytest
+
+from skcalib.statistics.bootstrap import interval, resamples
+
+SIZES = {"20 texts": np.ones(20, int), "50 texts": np.ones(50, int)}
+SIZES["30 groups, as 1, 1/2, 1/3, ..."] = 60 // np.arange(1, 31)
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+def test_few_groups_cover_as_often_as_many(sizes):
+    # Plain quantiles of the resampled means miss in 8.6, 6.4 and 9.4 %.
+    rng, groups, missed = np.random.default_rng(0), np.repeat(np.arange(len(sizes)), sizes), []
+    for draw in range(8):
+        # Texts of a group depend on each other.
+        values = rng.normal(size=(250, len(sizes)))[:, groups]
+        values += rng.normal(size=values.shape)
+        low, high = interval(values @ resamples(groups, draw), groups)
+        missed += [*((low > 0) | (high < 0))]
+    assert np.mean(missed) <= 1.2 * 0.05

@@ -1,0 +1,56 @@
+"""Ranks of a new score among others: the promised rate, and what too few scores cannot give."""
+
+import re
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from skcalib.statistics.conformal import n_above, n_needed, threshold_of
+
+
+@pytest.mark.parametrize("new", [1, 2, 10])
+@pytest.mark.parametrize("rate", [0.5, 0.3, 0.05, 1 / 49, 0.01, 1e-3])
+def test_the_largest_number_that_keeps_the_rate(rate, new):
+    """Also where the product of a rate and a number is whole but for rounding."""
+    exact = Fraction(rate).limit_denominator(1000)
+    least = n_needed(rate, new)
+    for n in {least, least + 1, least + 2, 3 * least, 10 * least + 9}:
+        above = n_above(n, rate, "scores", new=new)
+        assert Fraction(above + new, n + 1) <= exact < Fraction(above + new + 1, n + 1)
+    with pytest.raises(ValueError, match=rf"^false_positive_rate=.* needs {least:,} scores; "):
+        n_above(least - 1, rate, "scores", new=new)
+
+
+@pytest.mark.parametrize("new", [1, 2])
+def test_the_rate_that_an_error_names_is_accepted(new):
+    named = r"^share=0.0001 needs .* scores; got \d+. Give more, or set share=(\S+) or more\. "
+    for n in range(2, 500):
+        with pytest.raises(ValueError, match=named) as error:
+            n_above(n, 1e-4, "scores", new=new, name="share", hint=" Wait.")
+        rate = float(re.search(named, str(error.value))[1])
+        assert n_above(n, rate, "scores", new=new) >= 0
+        assert new / (n + 1) <= rate < 1.11 * new / (n + 1)
+        assert str(error.value).endswith(". Wait.")
+
+
+def test_no_rate_is_named_where_none_below_1_is_enough():
+    with pytest.raises(ValueError, match=r"needs 9,999 scores; got 0\. Give more\.$"):
+        n_above(0, 1e-4, "scores")
+
+
+@pytest.mark.parametrize(("n", "rate"), [(19, 0.05), (40, 0.05), (99, 0.3)])
+def test_a_new_score_exceeds_the_threshold_at_the_rate(n, rate):
+    rng = np.random.default_rng(0)
+    scores = rng.standard_cauchy((4000, n + 1))
+    exceeds = [new > threshold_of(own, rate, "scores") for new, *own in scores]
+    expected = np.floor(rate * (n + 1) + 1e-9) / (n + 1)
+    assert abs(np.mean(exceeds) - expected) < 3 * np.sqrt(rate * (1 - rate) / 4000)
+
+
+def test_infinite_scores_are_above_every_threshold():
+    scores = np.array([np.inf, 3, 1, 2, np.inf, 4])
+    assert threshold_of(scores, 3 / 7, "scores") == 4
+    assert threshold_of(scores, 4 / 7, "scores") == 3
+    with pytest.raises(ValueError, match="needs 7 scores; got 6"):
+        threshold_of(scores, 0.4, "scores")
