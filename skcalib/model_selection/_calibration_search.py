@@ -53,10 +53,10 @@ class CalibrationSearch(TextTransformer):
         fitted, except in a ``FrozenEstimator``.
     task : {"similarity", "duplicates", "matches", "topics"} or None, default=None
         What you look for. "similarity", how similar two texts are, whitens by
-        ``Whitening(noise="auto")``. "duplicates", copies of a text, and "matches", the same
-        thing in other words, subtract the mean, since details that distinguish texts lie in
-        weak directions. "topics", all texts about one thing (topics, intents, classes,
-        clusters), whitens for `n_groups` and adds `NeighborSmoothing`.
+        ``Whitening(noise="auto", n_groups="many")``. "duplicates", copies of a text, and
+        "matches", the same thing in other words, subtract the mean, since details that
+        distinguish texts lie in weak directions. "topics", all texts about one thing (topics,
+        intents, classes, clusters), whitens for `n_groups` and adds `NeighborSmoothing`.
     candidates : list of (str, transformer), default=None
         More calibrators to try, such as ``[("pca", PCA(64))]``. Each must be better than the
         choice without it, beyond chance, by both kinds of the score. The name "mean",

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skcalib.calibration.noise import MANY
 from skcalib.calibration.whitening.estimator import Whitening
 
 RAW, MEAN, WHITENING, STRONG = "raw", "mean", "whitening", "strong"
@@ -33,7 +34,7 @@ class Task(NamedTuple):
 # docs/results.md has the measurements for this table.
 TASKS: dict[str | None, Task] = {
     None: Task(),
-    "similarity": Task(WHITENING),
+    "similarity": Task(STRONG),
     "duplicates": Task(MEAN),
     "matches": Task(MEAN),
     "topics": Task(WHITENING, smooths=True),
@@ -88,7 +89,7 @@ def candidates_of(
     if asked is None and (has_groups or n_groups is not None):
         asked, asked_by = WHITENING, "groups" if n_groups is None else f"n_groups={n_groups}"
     whitening = Whitening(noise="auto", n_groups=n_groups)
-    strong = Whitening(noise="auto", power=1.0)
+    strong = Whitening(noise="auto", n_groups=MANY)
     pca = Whitening(DIMENSIONS, power=0)
     candidates = [
         Candidate(RAW, "passthrough", Evidence.SCORE),
