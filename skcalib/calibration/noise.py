@@ -191,8 +191,8 @@ def warn_of_massive_column(variances: np.ndarray) -> None:
     if len(variances) >= WIDE and variances.max() > MASSIVE * variances.sum():
         warn(
             "One column holds most of the variance, as in means of a language model that puts "
-            "massive activations on the first token. Raw cosines compare little else. Pool "
-            "without the first token, or remove the column."
+            "massive activations on the first token. Raw cosines compare little else. Encode "
+            "with pooling='mean_without_first', or remove the column."
         )
 
 

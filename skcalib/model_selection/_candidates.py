@@ -53,7 +53,7 @@ def _where_wide(is_shipped: bool, vectors: Vectors) -> bool:
     return is_shipped and min(min(array.shape) for array in vectors) > DIMENSIONS
 
 
-def _where_not_trained(is_shipped: bool, vectors: Vectors) -> bool:
+def not_trained(is_shipped: bool, vectors: Vectors) -> bool:
     """Whether vectors are not an output trained for cosines, of which the neutral power is 0.
 
     There a strong whitening finds each text by what nothing else has, which the score rewards,
@@ -96,7 +96,7 @@ def candidates_of(
         Candidate(MEAN, Whitening(power=0), Evidence.SCORE, _where_shipped),
         Candidate(f"PCA({DIMENSIONS})", pca, Evidence.NEVER, _where_wide),
         Candidate(WHITENING, whitening, Evidence.SCORE),
-        Candidate(STRONG, strong, Evidence.BOTH, _where_not_trained),
+        Candidate(STRONG, strong, Evidence.BOTH, not_trained),
     ]
     if asked == MEAN or TASKS[task].smooths or n_groups is not None:
         candidates.pop()

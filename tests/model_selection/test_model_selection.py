@@ -42,7 +42,7 @@ from skcalib.datasets import fetch_sts
 from skcalib.evaluation import evaluate_labeled
 from skcalib.model_selection import SelfRetrieval
 from skcalib.model_selection._candidates import Candidate, Evidence
-from skcalib.model_selection._scores import Scored, choose
+from skcalib.model_selection._scores import Found, Scored, choose
 from skcalib.model_selection._views import near_duplicates
 from skcalib.statistics.bootstrap import leads, resamples
 
@@ -554,7 +554,7 @@ def scored(seed=0, asked=False, **gains):
     ],
 )
 def test_a_calibration_is_chosen_by_evidence(gains, asked, expected):
-    chosen, reason = choose([scored(asked=asked, **gains)], np.arange(300), seed=0)
+    chosen, reason = choose(Found([scored(asked=asked, **gains)], True, True), np.arange(300), seed=0)
     assert chosen.candidate.name == expected
     assert repr(expected) in reason or expected == "raw"
 
@@ -563,7 +563,7 @@ def test_of_equal_calibrations_one_is_rarely_called_better(monkeypatch):
     weights, found = resamples(np.arange(300), 0), 0  # drawn once, which takes most of the time
     monkeypatch.setattr("skcalib.model_selection._scores.resamples", lambda *_: weights)
     for seed in range(60):
-        chosen, _ = choose([scored(seed=seed)], np.arange(300), seed=0)
+        chosen, _ = choose(Found([scored(seed=seed)], True, True), np.arange(300), seed=0)
         found += chosen.candidate.name != "raw"
     assert found <= 5  # 2.5 % are 1.5
 
