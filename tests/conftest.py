@@ -166,12 +166,13 @@ def tiny_sink_decoder(tmp_path_factory):
     the folder declares no pooling.
     """
     import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import GPT2Config, GPT2Model, PreTrainedTokenizerFast
 
     folder, end = tmp_path_factory.mktemp("models") / "sink", "<|endoftext|>"
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()  # so that no text has an unknown token
     trainer = trainers.BpeTrainer(
         special_tokens=[end], initial_alphabet=alphabet, show_progress=False

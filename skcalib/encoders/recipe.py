@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from skcalib.encoders.store.store import VectorStore
 
 
+TEXT = "{text}"  # stands for the text in a prompt
+
+
 class Pooling(NamedTuple):
     """How the hidden states of a text's tokens, (N, d), become one vector of d numbers.
 
@@ -82,6 +85,12 @@ POOLINGS = {name: how for name, how in _TABLE.items() if not name.endswith("_own
 SLOTS = {name: how for name, how in _TABLE.items() if how.slot is None}
 
 
+def around(prompt: str) -> tuple[str, str]:
+    """Return what a prompt puts before and after each text; before it without ``{text}``."""
+    before, _, after = prompt.partition(TEXT)
+    return before, after
+
+
 def slot_of(pooling: str, special_tokens: bool) -> str:
     """Return the slot from which a pooling is computed."""
     slot = POOLINGS[pooling].slot or pooling
@@ -100,8 +109,8 @@ class Recipe:
     pooling: str
     special_tokens: bool
     layer_merge: str
-    prompt: str  # before each text, and each window of it
-    skip: int  # tokens of the prompt that are not pooled
+    prompt: str  # before each text, and each window of it, or around the ``{text}`` in it
+    skip: tuple[int, int]  # tokens at the beginning and at the end that are not pooled
     max_length: int  # most tokens of a text or window, special ones included
     truncate_dim: int  # leading dimensions of each layer that are kept
     stride: int | None  # tokens that windows of a text share; None if long texts are cut off

@@ -49,19 +49,20 @@ def runtime():
 
 
 def tokenized(encoder, texts):
-    """Ids and mask of prompts and texts, by the model's tokenizer alone."""
+    """Ids and mask of texts in their prompts, by the model's tokenizer alone."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(encoder.model)
-    tokenizer.truncation_side = encoder.truncation_side or "right"
-    return tokenizer(
-        [encoder.prompt_ + text for text in texts],
-        padding=True,
-        truncation=True,
-        max_length=encoder.max_length_,
-        return_token_type_ids=False,
-        return_tensors="np",
-    )
+    before, _, after = encoder.prompt_.partition("{text}")
+    most, n_before = encoder.max_length_, 1 + len(before.split())
+    n_after, is_left = 1 + len(after.split()), encoder.truncation_side == "left"
+    rows = []
+    for ids in tokenizer([before + text + after for text in texts], verbose=False)["input_ids"]:
+        if len(ids) > most:
+            stop = n_before if is_left else most - n_after
+            ids = ids[:stop] + ids[len(ids) - most + stop :]
+        rows.append({"input_ids": ids})
+    return tokenizer.pad(rows, return_tensors="np")
 
 
 def encode(runtime, path, encoder, texts):
@@ -74,7 +75,7 @@ def encode(runtime, path, encoder, texts):
 
 ZIPF = {"pooling": "zipf", "layers": (0, 1), "layer_merge": "concat", "max_length": 7}
 ZIPF |= {"truncate_dim": 6}
-MAX = {"pooling": "max", "prompt": "a red dog ", "special_tokens": False}
+MAX = {"pooling": "max", "prompt": "a red {text} dog", "special_tokens": False}
 MAX |= {"max_length": 12, "truncation_side": "left"}
 FLOW = {"coupling": "affine", "permutation": "lu", "noise": "auto", "depth": 1}
 
@@ -83,7 +84,7 @@ FLOW = {"coupling": "affine", "permutation": "lu", "noise": "auto", "depth": 1}
     "pooling", ["mean", "cls", "max", "last", "mean_sqrt_len", "weighted_mean"]
 )
 @pytest.mark.parametrize("special_tokens", [True, False])
-@pytest.mark.parametrize("prompt", ["", "a red dog "])
+@pytest.mark.parametrize("prompt", ["", "a red dog ", "a red {text} dog is"])
 def test_what_becomes_a_graph_pools_padded_texts(
     pooling, special_tokens, prompt, without_prompts, texts
 ):
@@ -110,7 +111,8 @@ def test_graph_gives_the_vectors_of_the_pipeline_and_its_scale(
         assert_equal_vectors(encode(runtime, path, pipeline[0], some), pipeline.transform(some))
     written = runtime.InferenceSession(path).get_modelmeta().custom_metadata_map
     assert json.loads(written["similarity_scale"]) == scale.to_dict()
-    assert written["prompt"] == "a red dog "
+    assert written["prompt"] == "a red {text} dog"
+    assert (written["tokens_before"], written["tokens_after"]) == ("3", "2")
 
 
 def test_fitted_vectors_take_two_bytes_and_other_vectors_are_refused(
