@@ -51,15 +51,16 @@ class BertEncoder(WithMemory, TextTransformer):
     model : str, default="bert-base-uncased"
         Hub id, folder written by ``save_pretrained``, or "minilm", the model of the ``demo``
         extra. Weights must be safetensors; code that comes with a model is never run.
-    pooling : {"auto", "cls", "mean", "max", "last", "mean_sqrt_len", "weighted_mean", \
-            "zipf"}, default="auto"
+    pooling : {"auto", "cls", "mean", "max", "last", "mean_sqrt_len", "mean_without_first", \
+            "weighted_mean", "zipf"}, default="auto"
         How the hidden states of a text's tokens become one vector. "cls" is the first token,
         "last" the last one. "mean" and "max" are over all tokens. "mean_sqrt_len" is the sum
-        divided by the square root of the number of tokens. "weighted_mean" weights tokens by
-        position, 1 to n. "zipf" weights each token by ``log(1 + rank)`` of its frequency rank
-        (in the model's vocabulary, or by ``token_counts``) and special tokens by 0, against the
-        bias of word frequency [1]_. "auto" is the pooling that a folder of
-        sentence-transformers declares, or else "mean".
+        divided by the square root of the number of tokens. "mean_without_first" is for inner
+        layers of decoders, where the first token is so long that "mean" is that token alone
+        [2]_. "weighted_mean" weights tokens by position, 1 to n. "zipf" weights each token by
+        ``log(1 + rank)`` of its frequency rank (in the model's vocabulary, or by
+        ``token_counts``) and special tokens by 0, against the bias of word frequency [1]_.
+        "auto" is the pooling that a folder of sentence-transformers declares, or else "mean".
     layers : int, tuple of int or {"last", "last2", "first_last", "embedding_last"}, \
             default=-1
         Hidden states to use: 0 is the output of the embedding layer, 1 that of the first
@@ -172,6 +173,8 @@ class BertEncoder(WithMemory, TextTransformer):
     ----------
     .. [1] Li et al. (2020), "On the Sentence Embeddings from Pre-trained Language Models",
            EMNLP, arXiv:2011.05864.
+    .. [2] Sun et al. (2024), "Massive Activations in Large Language Models", COLM,
+           arXiv:2402.17762.
 
     Examples
     --------

@@ -60,6 +60,10 @@ def _by_place(counts: Any, place: Any, zipf: Any) -> Any:
     return counts * place
 
 
+def _not_first(counts: Any, place: Any, zipf: Any) -> Any:
+    return counts * (place > 1)
+
+
 def _by_zipf(counts: Any, place: Any, zipf: Any) -> Any:
     return counts * zipf
 
@@ -77,6 +81,9 @@ _TABLE = {
     "weighted_mean": Pooling(
         _by_place, of_decoders=True, theirs=("weightedmean", "weightedmean_tokens")
     ),
+    # Decoders attend to the first token where there is nothing to attend to. In inner layers
+    # one of its coordinates is a thousand times the others, and would be all of a mean.
+    "mean_without_first": Pooling(_not_first, of_decoders=True),
     "mean_sqrt_len": Pooling(
         slot="mean", by_root=True, theirs=("mean_sqrt_len_tokens", "mean_sqrt_len_tokens")
     ),

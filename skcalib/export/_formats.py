@@ -49,9 +49,10 @@ def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
         return "layers side by side. Set layer_merge='mean'"
     by_root = slot.own and POOLINGS[recipe.pooling].by_root
     if by_root or not (slot.theirs or slot.by_word):
+        instead = "" if recipe.special_tokens else "special_tokens=True, or "
         return (
             f"pooling={recipe.pooling!r} with special_tokens={recipe.special_tokens}. "
-            "Set special_tokens=True, or pooling='mean'"
+            f"Set {instead}pooling='mean'"
         )
     before, after = around(recipe.prompt)
     if after:

@@ -75,10 +75,9 @@ class PaddedPipeline(nn.Module):
         if how.weight is None:  # a maximum
             return hidden.masked_fill(~seen[:, :, None], -torch.inf).amax(dim=1)
         weights = how.weight(seen, places, self.zipf[ids] if how.by_frequency else None).float()
-        if how.by_frequency:
-            # If all tokens of a text have weight zero, they get equal weights.
-            has_weight = weights.sum(dim=1, keepdim=True) > 0
-            weights = torch.where(has_weight, weights, seen.float())
+        # If all tokens of a text have weight zero, they get equal weights.
+        has_weight = weights.sum(dim=1, keepdim=True) > 0
+        weights = torch.where(has_weight, weights, seen.float())
         total = weights.sum(dim=1, keepdim=True)
         if POOLINGS[self.recipe.pooling].by_root:
             total = total.sqrt()

@@ -35,6 +35,9 @@ JOINS = {
         axis=0,
         weights=np.concatenate([np.arange(1, len(h) + 1) for h in states]),
     ),
+    "mean_without_first": lambda states, ids: np.concatenate([h[1:] for h in states]).mean(
+        axis=0
+    ),
     "mean_sqrt_len": lambda states, ids: (
         np.concatenate(states).sum(axis=0) / np.sqrt(sum(map(len, states)))
     ),

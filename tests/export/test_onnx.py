@@ -81,7 +81,8 @@ FLOW = {"coupling": "affine", "permutation": "lu", "noise": "auto", "depth": 1}
 
 
 @pytest.mark.parametrize(
-    "pooling", ["mean", "cls", "max", "last", "mean_sqrt_len", "weighted_mean"]
+    "pooling",
+    ["mean", "cls", "max", "last", "mean_sqrt_len", "weighted_mean", "mean_without_first"],
 )
 @pytest.mark.parametrize("special_tokens", [True, False])
 @pytest.mark.parametrize("prompt", ["", "a red dog ", "a red {text} dog is"])
@@ -95,6 +96,19 @@ def test_what_becomes_a_graph_pools_padded_texts(
     with torch.inference_mode():
         found = graph(*map(torch.from_numpy, tokenized(encoder, [*texts, *ODD]).values()))
     assert_equal_vectors(found.numpy(), encoder.transform([*texts, *ODD]))
+
+
+def test_a_text_of_one_token_is_that_token(tiny_sink_decoder):
+    texts = ["dog", "dog cat", "d"]
+    encoder = BertEncoder(tiny_sink_decoder, pooling="mean_without_first", layers=1).fit(texts)
+    graph = PaddedPipeline(take_apart(encoder)).eval()
+    ids = [[7, 7], [9, 0]]
+    with torch.inference_mode():
+        found = graph(torch.tensor(ids), torch.tensor([[1, 1], [1, 0]])).numpy()
+    tokenizer = take_apart(encoder).backbone().tokenizer
+    assert_equal_vectors(
+        found, encoder.transform([tokenizer.decode(ids[0]), tokenizer.decode(9)])
+    )
 
 
 def test_graph_gives_the_vectors_of_the_pipeline_and_its_scale(
