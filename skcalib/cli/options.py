@@ -14,9 +14,10 @@ PARAMS = "prompt", "overflow", "max_length", "layer_merge"  # of `BertEncoder`
 
 def add_encoding(add: Callable[..., Any], *, queries: bool = True) -> None:
     """Add the arguments that determine how texts, and queries, are encoded."""
-    add("--prompt", help="put before each text; default: what the model's folder declares")
+    words = "put before each text, or around {text}; default: what the model's folder declares"
+    add("--prompt", help=words)
     if queries:
-        add("--query-prompt", help="put before each query; default: same as --prompt")
+        add("--query-prompt", help="the same for queries; default: same as --prompt")
     whole = "cut texts off at the model's limit, or read them whole in windows; default: cut"
     add("--overflow", choices=("cut", "windows"), default="cut", help=whole)
     add("--memory", help="folder that keeps vectors, so that each text is encoded only once")

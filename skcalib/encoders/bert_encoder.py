@@ -20,7 +20,7 @@ from skcalib.encoders.model.carried import ModelFiles
 from skcalib.encoders.model.declared import Declared, declared, wants_prompt
 from skcalib.encoders.model.entries import CONFIG, entries
 from skcalib.encoders.model.files import load, locate
-from skcalib.encoders.recipe import POOLINGS, Recipe
+from skcalib.encoders.recipe import POOLINGS, TEXT, Recipe, around
 from skcalib.encoders.sources import BLOCK, WithMemory, store_of, vectors_of
 from skcalib.encoders.store.store import VectorStore
 from skcalib.inputs.texts import TextTransformer, blocks_of
@@ -29,6 +29,7 @@ from skcalib.process.dask import check_lazy, lazily
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone
+    from skcalib.encoders.model.tokens import Frame
 
 LAYER_NAMES = {
     "last": (-1,),
@@ -50,15 +51,16 @@ class BertEncoder(WithMemory, TextTransformer):
     model : str, default="bert-base-uncased"
         Hub id, folder written by ``save_pretrained``, or "minilm", the model of the ``demo``
         extra. Weights must be safetensors; code that comes with a model is never run.
-    pooling : {"auto", "cls", "mean", "max", "last", "mean_sqrt_len", "weighted_mean", \
-            "zipf"}, default="auto"
+    pooling : {"auto", "cls", "mean", "max", "last", "mean_sqrt_len", "mean_without_first", \
+            "weighted_mean", "zipf"}, default="auto"
         How the hidden states of a text's tokens become one vector. "cls" is the first token,
         "last" the last one. "mean" and "max" are over all tokens. "mean_sqrt_len" is the sum
-        divided by the square root of the number of tokens. "weighted_mean" weights tokens by
-        position, 1 to n. "zipf" weights each token by ``log(1 + rank)`` of its frequency rank
-        (in the model's vocabulary, or by ``token_counts``) and special tokens by 0, against the
-        bias of word frequency [1]_. "auto" is the pooling that a folder of
-        sentence-transformers declares, or else "mean".
+        divided by the square root of the number of tokens. "mean_without_first" is for inner
+        layers of decoders, where the first token is so long that "mean" is that token alone
+        [2]_. "weighted_mean" weights tokens by position, 1 to n. "zipf" weights each token by
+        ``log(1 + rank)`` of its frequency rank (in the model's vocabulary, or by
+        ``token_counts``) and special tokens by 0, against the bias of word frequency [1]_.
+        "auto" is the pooling that a folder of sentence-transformers declares, or else "mean".
     layers : int, tuple of int or {"last", "last2", "first_last", "embedding_last"}, \
             default=-1
         Hidden states to use: 0 is the output of the embedding layer, 1 that of the first
@@ -70,10 +72,12 @@ class BertEncoder(WithMemory, TextTransformer):
         Whether "mean", "max" and "mean_sqrt_len" include the special tokens around a text, such
         as [CLS]. A text without any other token is always pooled over them.
     prompt : str or None, default=None
-        Text to put before each text, such as "query: ". None uses the default prompt that a
-        folder of sentence-transformers declares, if any; "" uses no prompt. The name of a
-        declared prompt selects that prompt; any other string is itself the prompt. The tokens
-        of the prompt are pooled unless the folder declares ``include_prompt`` as false.
+        Words to put before each text, such as "query: ", or around it, where ``{text}`` stands
+        for the text: ``'This sentence : "{text}" means in one word:"'``. None uses the default
+        prompt that a folder of sentence-transformers declares, if any; "" uses no prompt. The
+        name of a declared prompt selects that prompt; any other string is itself the prompt.
+        The tokens of the prompt are pooled unless the folder declares ``include_prompt`` as
+        false. A text that is too long is cut, never its prompt.
     max_length : int or None, default=None
         Largest number of tokens per text or window, including prompt and special tokens; see
         ``overflow``. None uses the number that the folder declares (``max_seq_length``), or
@@ -136,7 +140,7 @@ class BertEncoder(WithMemory, TextTransformer):
     normalize_ : bool
         Whether vectors have unit length.
     prompt_ : str
-        Text before each text; "" for none.
+        Words before each text, or around ``{text}``; "" for none.
     max_length_ : int
         Largest number of tokens per text, including special tokens.
     declared_ : Declared
@@ -169,6 +173,8 @@ class BertEncoder(WithMemory, TextTransformer):
     ----------
     .. [1] Li et al. (2020), "On the Sentence Embeddings from Pre-trained Language Models",
            EMNLP, arXiv:2011.05864.
+    .. [2] Sun et al. (2024), "Massive Activations in Large Language Models", COLM,
+           arXiv:2402.17762.
 
     Examples
     --------
@@ -230,7 +236,7 @@ class BertEncoder(WithMemory, TextTransformer):
         "verbose": ["verbose"],
     }
 
-    _state_version = 7
+    _state_version = 8
     _files: ClassVar[ModelFiles | None] = None  # in an instance if a pickle brought them
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -277,7 +283,7 @@ class BertEncoder(WithMemory, TextTransformer):
         pooling = _resolve_pooling(self.pooling, shipped)
         prompt = shipped.prompt(self.prompt)
         max_length = _resolve_max_length(self.max_length, backbone, shipped)
-        _check_room(backbone, prompt, max_length)
+        frame = _frame(backbone, prompt, max_length)
         if POOLINGS[pooling].by_frequency:
             backbone.require_zipf()
         if self.prompt is None and wants_prompt(self.model, config, shipped):
@@ -295,11 +301,11 @@ class BertEncoder(WithMemory, TextTransformer):
             special_tokens=bool(self.special_tokens),
             layer_merge=self.layer_merge,
             prompt=prompt,
-            skip=0 if shipped.include_prompt else _n_before_text(backbone, prompt),
+            skip=(0, 0) if shipped.include_prompt else _n_of_prompt(backbone, frame, prompt),
             max_length=max_length,
             truncate_dim=min(width, backbone.width),
             normalize=self._resolve_normalize(shipped, pooling, layers == (backbone.n_layers,)),
-            stride=self._resolve_stride(backbone, prompt, max_length),
+            stride=self._resolve_stride(max_length - frame.n, max_length, prompt),
             dtype=self.dtype,
             lower_case=shipped.lower_case,
             truncation_side=_resolve_side(self.truncation_side, backbone, shipped),
@@ -363,7 +369,7 @@ class BertEncoder(WithMemory, TextTransformer):
 
     @property
     def prompt_(self) -> str:
-        """Text before each text; "" for none."""
+        """Words before each text, or around ``{text}``; "" for none."""
         return self._recipe.prompt
 
     @property
@@ -383,11 +389,17 @@ class BertEncoder(WithMemory, TextTransformer):
     def _warn_of_choices(
         self, backbone: Backbone, shipped: Declared, pooling: str, layers: tuple[int, ...]
     ) -> None:
-        if re.fullmatch(r"\w+", self.prompt or "") and self.prompt not in shipped.prompts:
+        asked = self.prompt or ""
+        if asked not in shipped.prompts and re.fullmatch(r"\w+", asked):
             warn(
-                f"prompt={self.prompt!r} is not the name of a prompt that the folder declares; "
+                f"prompt={asked!r} is not the name of a prompt that the folder declares; "
                 f"it declares {sorted(shipped.prompts)}. So the word itself is put before each "
                 "text. Pass a declared name, or a whole prompt, such as 'query: '."
+            )
+        if TEXT not in asked and (slots := re.findall(r"\{\w*\}", asked)):
+            warn(
+                f"prompt={asked!r:.60} has {slots[0]}, which is put before each text as it is, "
+                f"with the rest of the prompt. Write {TEXT} where the text belongs."
             )
         if POOLINGS[pooling].token == 0 and backbone.is_causal:
             warn(
@@ -408,12 +420,10 @@ class BertEncoder(WithMemory, TextTransformer):
         is_declared = is_last and pooling == shipped.pooling and self.special_tokens
         return bool(shipped.normalizes and is_declared)
 
-    def _resolve_stride(self, backbone: Backbone, prompt: str, max_length: int) -> int | None:
+    def _resolve_stride(self, room: int, max_length: int, prompt: str) -> int | None:
         """Tokens that windows share; None if there are none."""
         if self.overflow == "cut" and not self.stride:
             return None
-        added = backbone.tokenizer.num_special_tokens_to_add()
-        room = max_length - (len(backbone.ids_of(prompt)) if prompt else added)
         if self.overflow == "cut" or self.stride >= room:
             raise ValueError(
                 f"stride={self.stride} needs overflow='windows' (got {self.overflow!r}) and "
@@ -528,19 +538,30 @@ def _resolve_pooling(pooling: str, shipped: Declared) -> str:
     return shipped.pooling if pooling == "auto" else pooling
 
 
-def _n_before_text(backbone: Backbone, prompt: str) -> int:
-    """Count the tokens of a prompt and the special ones before it; 0 without a prompt."""
-    ids = backbone.ids_of(prompt)
-    return len(ids) - (ids[-1] in backbone.special_ids) if prompt else 0
-
-
-def _check_room(backbone: Backbone, prompt: str, max_length: int) -> None:
-    if prompt and (length := len(backbone.ids_of(prompt))) >= max_length:
+def _frame(backbone: Backbone, prompt: str, max_length: int) -> Frame:
+    """Tokens around each text; refuse a prompt without room for a text, or with two."""
+    if (n_texts := prompt.count(TEXT)) > 1:
         raise ValueError(
-            f"The prompt {prompt!r:.60} has {length} tokens, including special ones, and "
+            f"The prompt {prompt!r:.60} has {TEXT} {n_texts} times; expected it once, where "
+            "the text belongs."
+        )
+    frame = backbone.frame(prompt)
+    if prompt and frame.n >= max_length:
+        raise ValueError(
+            f"The prompt {prompt!r:.60} has {frame.n} tokens, including special ones, and "
             f"max_length={max_length} leaves no room for a text, so that all texts would get "
             "the same vector. Set a larger max_length, or a shorter prompt."
         )
+    return frame
+
+
+def _n_of_prompt(backbone: Backbone, frame: Frame, prompt: str) -> tuple[int, int]:
+    """Count the tokens of a prompt before and after a text, with the special ones beyond."""
+    before, after = around(prompt)
+    if after:
+        return len(frame.before) if before else 0, len(frame.after)
+    # As in sentence-transformers, which may count the last space as a token of the prompt.
+    return len(backbone.ids_of(before)) - len(frame.after) if before else 0, 0
 
 
 def _resolve_side(side: str | None, backbone: Backbone, shipped: Declared) -> str:

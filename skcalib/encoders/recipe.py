@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from skcalib.encoders.store.store import VectorStore
 
 
+TEXT = "{text}"  # stands for the text in a prompt
+
+
 class Pooling(NamedTuple):
     """How the hidden states of a text's tokens, (N, d), become one vector of d numbers.
 
@@ -57,6 +60,10 @@ def _by_place(counts: Any, place: Any, zipf: Any) -> Any:
     return counts * place
 
 
+def _not_first(counts: Any, place: Any, zipf: Any) -> Any:
+    return counts * (place > 1)
+
+
 def _by_zipf(counts: Any, place: Any, zipf: Any) -> Any:
     return counts * zipf
 
@@ -74,12 +81,21 @@ _TABLE = {
     "weighted_mean": Pooling(
         _by_place, of_decoders=True, theirs=("weightedmean", "weightedmean_tokens")
     ),
+    # Decoders attend to the first token where there is nothing to attend to. In inner layers
+    # one of its coordinates is a thousand times the others, and would be all of a mean.
+    "mean_without_first": Pooling(_not_first, of_decoders=True),
     "mean_sqrt_len": Pooling(
         slot="mean", by_root=True, theirs=("mean_sqrt_len_tokens", "mean_sqrt_len_tokens")
     ),
 }
 POOLINGS = {name: how for name, how in _TABLE.items() if not name.endswith("_own")}
 SLOTS = {name: how for name, how in _TABLE.items() if how.slot is None}
+
+
+def around(prompt: str) -> tuple[str, str]:
+    """Return what a prompt puts before and after each text; before it without ``{text}``."""
+    before, _, after = prompt.partition(TEXT)
+    return before, after
 
 
 def slot_of(pooling: str, special_tokens: bool) -> str:
@@ -100,8 +116,8 @@ class Recipe:
     pooling: str
     special_tokens: bool
     layer_merge: str
-    prompt: str  # before each text, and each window of it
-    skip: int  # tokens of the prompt that are not pooled
+    prompt: str  # before each text, and each window of it, or around the ``{text}`` in it
+    skip: tuple[int, int]  # tokens at the beginning and at the end that are not pooled
     max_length: int  # most tokens of a text or window, special ones included
     truncate_dim: int  # leading dimensions of each layer that are kept
     stride: int | None  # tokens that windows of a text share; None if long texts are cut off

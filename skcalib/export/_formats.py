@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 from sklearn.preprocessing import Normalizer
 
 from skcalib.base import import_package
-from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe, slot_of
+from skcalib.encoders.recipe import POOLINGS, SLOTS, TEXT, Recipe, around, slot_of
 from skcalib.export._steps import not_linear
 
 # What the command assumes before its search: the mean of the last layer, long texts cut off.
-PLAIN = Recipe("", (-1,), "mean", True, "mean", "", 0, 512, 384, None, "float32")
+PLAIN = Recipe("", (-1,), "mean", True, "mean", "", (0, 0), 512, 384, None, "float32")
 
 
 class Format(NamedTuple):
@@ -49,11 +49,23 @@ def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
         return "layers side by side. Set layer_merge='mean'"
     by_root = slot.own and POOLINGS[recipe.pooling].by_root
     if by_root or not (slot.theirs or slot.by_word):
+        instead = "" if recipe.special_tokens else "special_tokens=True, or "
         return (
             f"pooling={recipe.pooling!r} with special_tokens={recipe.special_tokens}. "
-            "Set special_tokens=True, or pooling='mean'"
+            f"Set {instead}pooling='mean'"
         )
-    if recipe.skip and slot.own:
+    before, after = around(recipe.prompt)
+    if after:
+        return (
+            f"the prompt {recipe.prompt!r:.60}, since it puts prompts before texts only. Set a "
+            f"prompt without {TEXT}"
+        )
+    if before and recipe.truncation_side == "left":
+        return (
+            f"the prompt {recipe.prompt!r:.60} with truncation_side='left', by which it cuts "
+            "off the prompt. Set truncation_side='right' or prompt=''"
+        )
+    if any(recipe.skip) and slot.own:
         return (
             f"pooling={recipe.pooling!r} with token weights that skip those of the prompt. "
             "Set pooling='mean' and special_tokens=True"
@@ -85,7 +97,7 @@ def _not_word_vectors(recipe: Recipe, steps: Sequence[Any]) -> str:
     if recipe.stride:
         return "windows that share tokens, which count twice. Set stride=0"
     if recipe.prompt:
-        return f"the prompt {recipe.prompt!r:.40}. Set prompt=''"
+        return f"the prompt {recipe.prompt!r:.60}. Set prompt=''"
     if any(isinstance(step, Normalizer) for step in steps[:-1]):
         return "a Normalizer before the last step. Leave that step out"
     return _not_linear(steps)

@@ -46,9 +46,11 @@ class PaddedPipeline(nn.Module):
         recipe = self.recipe
         states = [*output.hidden_states[: self.n_layers], output.last_hidden_state]
         mask = attention_mask.bool()
-        if recipe.skip:  # leave out tokens of the prompt, unless a text has no others
-            behind = mask & (torch.arange(mask.shape[1], device=mask.device) >= recipe.skip)
-            mask = behind | (mask & ~behind.any(dim=1, keepdim=True))
+        if any(recipe.skip):  # leave out tokens of the prompt, unless a text has no others
+            first, place = recipe.skip[0], torch.arange(mask.shape[1], device=mask.device)
+            stop = mask.sum(dim=1, keepdim=True) - recipe.skip[1]
+            inside = mask & (place >= first) & (place < stop)
+            mask = inside | (mask & ~inside.any(dim=1, keepdim=True))
         # Tokens of the text's own; a text without any counts its special tokens.
         own = mask & ~self.added[input_ids]
         own = own | (mask & ~own.any(dim=1, keepdim=True))
@@ -73,10 +75,9 @@ class PaddedPipeline(nn.Module):
         if how.weight is None:  # a maximum
             return hidden.masked_fill(~seen[:, :, None], -torch.inf).amax(dim=1)
         weights = how.weight(seen, places, self.zipf[ids] if how.by_frequency else None).float()
-        if how.by_frequency:
-            # If all tokens of a text have weight zero, they get equal weights.
-            has_weight = weights.sum(dim=1, keepdim=True) > 0
-            weights = torch.where(has_weight, weights, seen.float())
+        # If all tokens of a text have weight zero, they get equal weights.
+        has_weight = weights.sum(dim=1, keepdim=True) > 0
+        weights = torch.where(has_weight, weights, seen.float())
         total = weights.sum(dim=1, keepdim=True)
         if POOLINGS[self.recipe.pooling].by_root:
             total = total.sqrt()

@@ -91,8 +91,8 @@ class TokenSimilarityDisplay(Display):
         ----------
         pipeline : BertEncoder or Pipeline
             Fitted. A pipeline begins with a `BertEncoder`, whose pooling is "mean",
-            "mean_sqrt_len", "weighted_mean" or "zipf". Its other steps are linear, such as
-            `Whitening`, or scale vectors to unit length.
+            "mean_sqrt_len", "mean_without_first", "weighted_mean" or "zipf". Its other steps
+            are linear, such as `Whitening`, or scale vectors to unit length.
         a, b : str
             The texts. Both get the encoder's prompt, whose tokens are shown if it pools them.
             With ``overflow="cut"`` a long text has the tokens that are kept; with "windows",

@@ -73,7 +73,8 @@ class CalibrationSearch(TextTransformer):
     pooling : str, list of str, or None, default=None
         Poolings to try. None keeps the one that the folder declares; if it declares none, or
         `layers` is given, it tries "mean", "cls", "max" and "zipf", which is left out if the
-        vocabulary is not sorted by frequency. For a decoder "last" replaces "cls".
+        vocabulary is not sorted by frequency. For a decoder "last" replaces
+        "cls", and "mean_without_first" is tried, too.
     layers : int, str, list of them, or None, default=None
         Layers to try, each as in `BertEncoder`: a tuple or a name such as "first_last" merges
         several. None keeps the last one if the folder declares its pooling and `pooling` is

@@ -29,6 +29,7 @@ from skcalib.encoders.model.batches import batches as batches_of
 from skcalib.process.caches import VECTORS
 
 POOLINGS = ["cls", "last", "mean", "max", "mean_sqrt_len", "weighted_mean", "zipf"]
+POOLINGS.append("mean_without_first")
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,7 @@ def reference(tiny_bert):
             "mean_sqrt_len": lambda h: h[keep].sum(axis=0) / np.sqrt(keep.sum()),
             "weighted_mean": lambda h: np.average(h, axis=0, weights=1 + np.arange(len(h))),
             "zipf": lambda h: np.average(h, axis=0, weights=zipf if zipf.any() else own),
+            "mean_without_first": lambda h: h[1:].mean(axis=0),
         }[pooling]
         vectors = [pool(states[layer][0].numpy()) for layer in layers]
         return np.concatenate(vectors) if merge == "concat" else np.mean(vectors, axis=0)

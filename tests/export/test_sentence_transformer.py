@@ -111,6 +111,14 @@ def test_token_weights_without_those_of_a_prompt_are_refused(without_prompts, te
         save_sentence_transformer(encoder, tmp_path / "model")
 
 
+def test_a_mean_without_the_first_token_is_refused(tiny_bert, texts, tmp_path):
+    encoder = BertEncoder(tiny_bert, pooling="mean_without_first").fit(texts)
+    with pytest.raises(
+        ValueError, match=r"special_tokens=True\. Set pooling='mean', .*save_onnx"
+    ):
+        save_sentence_transformer(encoder, tmp_path / "model")
+
+
 @pytest.mark.parametrize("export", [save_sentence_transformer, save_static])
 def test_a_folder_names_what_all_versions_know(export, tiny_bert, texts, tmp_path):
     encoder = BertEncoder(tiny_bert, layers=0, pooling="zipf")

@@ -42,6 +42,7 @@ def cosine(pipeline):
         {"pooling": "zipf", "layers": "first_last"},
         {"pooling": "mean_sqrt_len", "normalize": False},
         {"pooling": "weighted_mean", "layer_merge": "concat", "layers": (1, -1)},
+        {"pooling": "mean_without_first", "layers": 3},
         {"pooling": "mean", "special_tokens": False, "truncate_dim": 100},
         {"pooling": "mean", "overflow": "windows", "max_length": 8, "stride": 2},
         {"pooling": "mean_sqrt_len", "overflow": "windows", "max_length": 8},

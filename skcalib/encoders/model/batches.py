@@ -10,7 +10,7 @@ from skcalib.base import warn
 from skcalib.encoders.model.backbone import Backbone
 from skcalib.encoders.model.pooling import Joined, Pooler
 from skcalib.encoders.model.tokens import tokenize
-from skcalib.encoders.recipe import SLOTS, Recipe, slots_of
+from skcalib.encoders.recipe import SLOTS, Recipe, around, slots_of
 from skcalib.encoders.sources import BLOCK, Model, Records, Show
 from skcalib.encoders.store.store import VectorStore
 
@@ -34,15 +34,18 @@ class BertModel(Model):
         store: VectorStore | None = None,
     ):
         self._backbone, self._recipe, self._batch_size = backbone, recipe, batch_size
-        self._prompt_ids = _prompt_ids(backbone, recipe.prompt)
+        self._frame, self._empty = backbone.frame(recipe.prompt), {*backbone.empty_ids.tolist()}
         self.slots = slots_of(recipe, backbone, store)
         self.key = recipe.slots_key, backbone.device
-        self.width, self.prompt = backbone.width, recipe.prompt
-        name = [recipe.fingerprint, recipe.max_length, recipe.skip, backbone.precision]
+        self.width, self.around = backbone.width, around(recipe.prompt)
+        n_before, n_after = map(len, self.around)
+        name = [recipe.fingerprint, recipe.max_length, recipe.skip[0], backbone.precision]
         if recipe.truncation_side == "left":
-            name += ["end"]
+            name += ["end", n_before] if n_before else ["end"]
         if recipe.stride is not None:
-            name += ["windows", recipe.stride, len(recipe.prompt)]
+            name += ["windows", recipe.stride, len(self.around[0].rstrip())]
+        if n_after:
+            name += ["around", n_before, n_after, recipe.skip[1]]
         self.name = "|".join(map(str, [*name, *self.slots.names]))
 
     def cause(self) -> str:
@@ -125,23 +128,10 @@ class BertModel(Model):
         backbone.forward(tokens, lengths, slots.layers, pooler.add)
         starts, unknown = np.cumsum(lengths) - lengths, tokens == backbone.unknown_id
         n_unknown = np.add.reduceat(unknown, starts, dtype=np.int64)
-        has_content = self._have_content(tokens, starts, lengths)
-        n_unknown = np.where(has_content, n_unknown, pooler.n_own)
+        is_empty = [self._empty.issuperset(self._frame.inside(window)) for window in ids]
+        n_unknown = np.where(is_empty, pooler.n_own, n_unknown)
         counts = np.column_stack([pooler.lengths, pooler.n_own, n_unknown])
         return pooler.vectors, counts, pooler.weights
-
-    def _have_content(
-        self, tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray
-    ) -> np.ndarray:
-        """Whether each window has a known token, beside those of the prompt."""
-        known = ~np.isin(tokens, self._backbone.empty_ids)
-        place, ends = starts, starts + lengths
-        for token in self._prompt_ids:  # compared, since a prompt may be cut
-            same = tokens[np.minimum(place, ends - 1)] == token
-            place, ends = place[same & (place < ends)], ends[same & (place < ends)]
-            known[place] = False
-            place = place + 1
-        return np.logical_or.reduceat(known, starts)
 
     def _make_room(self, n_texts: int, longest: int) -> None:
         """Warn that a batch did not fit into memory; refuse one that cannot be halved."""
@@ -191,9 +181,3 @@ def runs(sizes: Sequence[int] | np.ndarray, most: int, total: float) -> Iterator
         stop = min(start + most, int(np.searchsorted(ends, limit, "right")))
         yield slice(start, stop := max(stop, start + 1))
         start = stop
-
-
-def _prompt_ids(backbone: Backbone, prompt: str) -> list[int]:
-    """Tokens of a prompt and special ones before it; its last space joins a text."""
-    ids = backbone.ids_of(prompt.rstrip()) if prompt else []
-    return ids[:-1] if ids and ids[-1] in backbone.special_ids else ids

@@ -29,8 +29,8 @@ class Pooler:
     tokens count as its own, so that every text has a defined vector. A text whose weights are
     all 0 is averaged over its own tokens with equal weights.
 
-    The first ``skip`` tokens of each text, those of a prompt, are not pooled, except in a text
-    that has no others.
+    ``skip`` is the number of tokens at the beginning and at the end of each text, those of a
+    prompt, that are not pooled, except in a text that has no others.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Pooler:
         slots: Slots,
         width: int,
         device: torch.device | str = "cpu",
-        skip: int = 0,
+        skip: tuple[int, int] = (0, 0),
     ):
         self._layers = np.array(slots.layers)
         self._poolings = [SLOTS[name] for name in slots.poolings]
@@ -56,11 +56,13 @@ class Pooler:
         shape = len(lengths), len(self._layers), n_poolings, width
         self._vectors = torch.empty(shape, dtype=torch.float32, device=device)
         position = np.concatenate([*map(np.arange, lengths)])
-        pooled = position >= np.repeat(np.where(lengths > skip, skip, 0), lengths)
+        left = np.where(lengths > sum(skip), lengths - sum(skip), lengths)
+        first = np.repeat(np.where(left < lengths, skip[0], 0), lengths)
+        pooled = (position >= first) & (position < first + np.repeat(left, lengths))
         self._pooled = None if pooled.all() else torch.from_numpy(pooled).to(device)
         place, special = position[pooled] + 1.0, special[pooled]
         zipf = None if zipf is None else zipf[pooled]
-        self.lengths = lengths = np.where(lengths > skip, lengths - skip, lengths)
+        self.lengths = lengths = left
         starts = np.cumsum(lengths) - lengths
         no_own = np.logical_and.reduceat(special, starts)
         own = ~special | np.repeat(no_own, lengths)

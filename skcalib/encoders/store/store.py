@@ -38,8 +38,8 @@ class VectorStore:
         choice of layers can be read later. An encoder that needs others raises an error.
     pooling : str, sequence of str or None, default=None
         Poolings to keep, named as in `BertEncoder`, each with and without special tokens. None
-        keeps all, but "last" and "weighted_mean" only for decoders and for encoders that use
-        one of the two. An encoder that needs another pooling raises an error.
+        keeps all, but "last", "weighted_mean" and "mean_without_first" only for decoders and
+        encoders that use one of these. An encoder that needs another pooling raises an error.
     max_bytes : int or None, default=None
         Largest size of the file after each batch: the oldest vectors are deleted, but never
         those of the batch, which may be hundreds of short texts unless ``batch_size`` is
