@@ -554,7 +554,9 @@ def scored(seed=0, asked=False, **gains):
     ],
 )
 def test_a_calibration_is_chosen_by_evidence(gains, asked, expected):
-    chosen, reason = choose(Found([scored(asked=asked, **gains)], True, True), np.arange(300), seed=0)
+    chosen, reason = choose(
+        Found([scored(asked=asked, **gains)], True, True), np.arange(300), seed=0
+    )
     assert chosen.candidate.name == expected
     assert repr(expected) in reason or expected == "raw"
 
