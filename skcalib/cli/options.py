@@ -1,6 +1,8 @@
 """Options and files that the commands share."""
 
 import argparse
+import contextlib
+import json
 from collections.abc import Callable, Iterable
 from itertools import zip_longest
 from pathlib import Path
@@ -94,10 +96,22 @@ def _entries(file: str, column: str | None) -> list[str]:
         _, row = next(rows_of(path))
         raise ValueError(_is_table(file, row))
     lines = [line for _, line in lines_of(path, blank=True)]
-    n_tabs = {line.count("\t") for line in lines if line.strip()}
-    if len(lines) > 1 and len(n_tabs) == 1 and n_tabs != {0}:
-        raise ValueError(_is_table(file, lines[0].split("\t")))
+    if names := _columns_of([line for line in lines if line.strip()]):
+        raise ValueError(_is_table(file, names))
     return [line.strip() for line in lines]
+
+
+def _columns_of(lines: list[str]) -> list[str]:
+    """Return the names of columns if lines are those of a table, by JSON or by separators."""
+    if lines and lines[0].lstrip()[0] == "{":
+        with contextlib.suppress(ValueError):
+            return list(json.loads(lines[0]))
+    # Some texts have a separator each, but not the same number of them in many lines.
+    for separator, least in (("\t", 2), ("|", 3), (";", 3)):
+        counts = {line.count(separator) for line in lines}
+        if len(lines) >= least and len(counts) == 1 and counts != {0}:
+            return lines[0].split(separator)
+    return []
 
 
 def _text(place: str, cell: Any, column: str) -> str:
