@@ -65,7 +65,8 @@ def rows_of(file: Path, columns: Sequence[str] = ()) -> Iterator[tuple[Place, Ro
     The ending of the file determines its kind; without a known ending it is JSON if it begins
     with a bracket or a brace, and CSV otherwise. JSON is an array of objects, or an object per
     line. In CSV, commas, tabs, semicolons or bars separate the cells. Other columns than
-    ``columns`` may be left out. A ValueError says what is broken, or that the file lacks one of them.
+    ``columns`` may be left out. A ValueError says what is broken, or that the file lacks one of
+    them.
     """
     is_empty = True
     for place, row in _rows_of(file, columns):
