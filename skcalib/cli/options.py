@@ -55,6 +55,22 @@ def texts_in(file: str, column: str | None = None) -> list[str]:
     return _not_blank(_entries(file, column), file)
 
 
+def texts_and_labels(file: str, column: str | None, labels: str) -> tuple[list[str], list[str]]:
+    """Texts of a table and their labels in another column, of the rows that have both."""
+    if column is None:
+        raise ValueError(
+            "--labels names a column of a table; set --column to that of the texts."
+        )
+    pairs = []
+    for place, row in rows_of(Path(file).expanduser(), [column, labels]):
+        label = row[labels]
+        pairs.append((_text(place, row[column], column), "" if label is None else str(label)))
+    kept = [pair for pair in pairs if all(pair)]
+    if not kept:
+        raise ValueError(f"{file!r} has no row with a text and a label.")
+    return [text for text, _ in kept], [label for _, label in kept]
+
+
 def with_groups(
     file: str, groups: str | None, *, column: str | None = None, every: bool = True
 ) -> tuple[list[str], list[str | None] | None]:
