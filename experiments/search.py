@@ -1,30 +1,44 @@
 """Search with queries: what a sample of them, the bank, gains, and what a wrong one costs.
 
-Half of a set's queries, drawn ten times, are scored by nDCG@10. The bank is 30, 100 or all of
-the other half, without judgments. "whole" is an index of all documents, as it is in use;
+Half of a set's queries, drawn five times, are scored by nDCG@10. The bank is 30, 100 or 300
+of the other half, without judgments. "whole" is an index of all documents, as it is in use;
 "without" lacks those that answer a query of the bank and no scored one, so that nothing is
 learned about the documents that are searched. "none" has no bank: `SearchEncoder` cuts windows
 from the documents. "power" is that of its whitening.
 
-"whitened" is fitted on documents and bank together; "erased, whitened" first subtracts the
-difference of the two sides. "frequent answers" are questions of Banking77 against one question
-of each intent, which answers all of its intent. "Spanish" are sentences of STS-B that search
-their English translations; its other banks are English.
+"vectors" is `SearchEncoder` without words, as are those with another "power" of its whitening.
+"fixed weight" gives a standard deviation of the words .15 of one of the vectors in place of the
+weight of the bank, "other words" gives each query the words of another one, and "BM25" and
+"reciprocal ranks" (of BM25 and raw vectors) are what others use. "recipe" whitens documents and
+bank together, after the difference of the two sides is subtracted. "frequent answers" are
+questions of Banking77 against one question of each intent, which answers all of its intent.
+"tools" are requests that need two tools each, "CACM" verbose queries. The sentences of STS-B in
+Spanish, German and French search their English translations; other banks of "Spanish" are
+English.
 
 "difference" is to raw vectors, and "worst" is that of the worst draw. In the rows of all sets
 these are the mean over sets, and the least mean of a set.
 """
 
+import bm25s
 import numpy as np
-from data import MATCHES, cranfield, labeled, match, pairs
+from data import MATCHES, cranfield, labeled, match, pairs, side
 from measures import ndcg, unit
 
-from skcalib import GroupErasure, SearchEncoder, Whitening
+from skcalib import GroupErasure, SearchEncoder, TextEncoder, Whitening
 
-DRAWS, BANKS = 10, (30, 100, None)
-SEARCHES = {"search": {}} | {f"power={p:g}": {"power": p} for p in (0, 0.1, 0.25)}
-SETS = "Cranfield", *MATCHES, "frequent answers", "Spanish"
+DRAWS, BANKS = 5, (30, 100, 300)
+SEARCHES = {
+    "search": {},
+    "vectors": {"lexical": None},
+    "power=0": {"power": 0, "lexical": None},
+    "power=0.25": {"power": 0.25, "lexical": None},
+}
+LANGUAGES = {"Spanish": "es", "German": "de", "French": "fr"}
+JUDGED = {"CACM": "cacm", "tools": "tools"}
+SETS = "Cranfield", *JUDGED, *MATCHES, "frequent answers", *LANGUAGES
 TEXTS = 500  # of STS-B in two languages
+FIXED = 0.15
 
 
 def rows(encode, options):
@@ -62,11 +76,22 @@ def collection(encode, name):
         others = np.setdiff1d(np.arange(len(texts)), first)
         grades = (codes[others, None] == np.arange(len(names))).astype(float)
         return texts[first].tolist(), texts[others].tolist(), grades, None
-    if name == "Spanish":
-        spanish, english = (pairs(task)[0][:, 0] for task in ("stsb-es", "stsb"))
+    if name in LANGUAGES:
+        foreign, english = (
+            pairs(task)[0][:, 0] for task in (f"stsb-{LANGUAGES[name]}", "stsb")
+        )
         kept = np.unique(english, return_index=True)[1][:TEXTS]
-        other = np.setdiff1d(np.unique(pairs("stsb", "dev")[0][:, 0]), english)[:TEXTS]
-        return english[kept].tolist(), spanish[kept].tolist(), np.eye(len(kept)), other.tolist()
+        other = None
+        if name == "Spanish":
+            other = np.setdiff1d(np.unique(pairs("stsb", "dev")[0][:, 0]), english)[:TEXTS]
+            other = other.tolist()
+        return english[kept].tolist(), foreign[kept].tolist(), np.eye(len(kept)), other
+    if name in JUDGED:
+        found = side(JUDGED[name])
+        grades = np.zeros((len(found["q"]), len(found["d"])))
+        for row, columns in enumerate(found["rel"]):
+            grades[row, columns] = 1
+        return found["d"], found["q"], grades, None
     found = match(name)
     queries, documents = found.sides
     return documents, queries, found.belong.astype(float), None
@@ -77,60 +102,97 @@ def of_set(encode, name):
     documents, queries, grades, other = collection(encode, name)
     answered = np.flatnonzero(grades.any(axis=1))
     queries, grades = [queries[i] for i in answered], grades[answered]
-    D, Q = unit(encode(documents, True)), unit(encode(queries))
-    alone = {}
-    for step, params in SEARCHES.items():
-        search = SearchEncoder(encode.bert(documents=True), encode.bert(), **params)
-        search.fit(documents)
-        alone[step] = np.asarray(search.vectors_), np.asarray(search.encode_query(queries))
-    strange = None if other is None else unit(encode(other))
+    asking = [*queries, *(other or [])]
+    D, kept = unit(encode(documents, True)), {}
+    kept[True] = dict(zip(documents, D, strict=True))
+    kept[False] = kept[True] | dict(zip(asking, unit(encode(asking)), strict=True))
+    by_side = {
+        is_document: lambda texts, of=of: np.array([of[text] for text in texts])
+        for is_document, of in kept.items()
+    }
+    alone = {
+        step: fitted(by_side, documents, None, params) for step, params in SEARCHES.items()
+    }
+    words = bm25(documents, queries)
+    Q, documents = by_side[False](queries), np.array(documents, object)
     for seed in range(DRAWS):
         order = np.random.default_rng(seed).permutation(len(Q))
         drawn, scored = order[: len(Q) // 2], order[len(Q) // 2 :]
+        asked, right = [queries[i] for i in scored], grades[scored]
 
-        def scores(search, asked, right):
-            return 100 * ndcg(asked @ search.T, right).mean()
+        def of(place, steps, right):
+            value = {step: 100 * ndcg(scores, right).mean() for step, scores in steps.items()}
+            for step in value:
+                yield place, step, value[step], value[step] - value["raw"]
 
-        raw = scores(D, Q[scored], grades[scored])
-        yield ("none", "whole"), "raw", raw, 0
-        for step, (d, q) in alone.items():
-            found = scores(d, q[scored], grades[scored])
-            yield ("none", "whole"), step, found, found - raw
+        raw = Q[scored] @ D.T
+        steps = {
+            "raw": raw,
+            "BM25": words[scored],
+            "reciprocal ranks": ranks(raw, words[scored]),
+        }
+        steps |= {step: scores(search, asked) for step, search in alone.items()}
+        yield from of(("none", "whole"), steps, right)
+        last = 0
         for n in BANKS:
             rows = drawn[:n]
-            only = (grades[rows] > 0).any(axis=0) & ~(grades[scored] > 0).any(axis=0)
+            if len(rows) == last:
+                break
+            last = len(rows)
+            only = (grades[rows] > 0).any(axis=0) & ~(right > 0).any(axis=0)
             for index, kept in {"whole": only >= 0, "without": ~only}.items():
-                right, place = grades[scored][:, kept], (str(n or "all"), index)
-                raw = scores(D[kept], Q[scored], right)
-                yield place, "raw", raw, 0
-                for step, (d, q) in contenders(D[kept], Q[rows], Q[scored]).items():
-                    found = scores(d, q, right)
-                    yield place, step, found, found - raw
-            if strange is not None:
-                place, raw = (
-                    (f"{n or 'all'}, English", "whole"),
-                    scores(D, Q[scored], grades[scored]),
-                )
-                yield place, "raw", raw, 0
-                for step, (d, q) in contenders(D, strange[:n], Q[scored]).items():
-                    found = scores(d, q, grades[scored])
-                    yield place, step, found, found - raw
+                bank = [queries[i] for i in rows]
+                steps = contenders(by_side, documents[kept].tolist(), bank, asked)
+                yield from of((str(n), index), steps, right[:, kept])
+            if other is not None:
+                steps = contenders(by_side, documents.tolist(), other[:n], asked)
+                yield from of((f"{n}, English", "whole"), steps, right)
 
 
-def contenders(D, bank, Q):
-    """Return vectors of documents and queries by each step."""
-    both, mean = np.vstack([D, bank]), D.mean(axis=0)
-    groups = np.repeat(["document", "query"], [len(D), len(bank)])
-    whitening = Whitening(noise="auto").fit(both)
+def fitted(by_side, documents, bank, params):
+    """Return a search by the vectors of both sides."""
+    search = SearchEncoder(TextEncoder(by_side[True]), TextEncoder(by_side[False]), **params)
+    return search.fit(documents, queries=bank)
+
+
+def scores(search, asked):
+    """Return the scores of queries with all documents."""
+    encoded = search.encode_query(asked)
+    if search.words_ is None:
+        return encoded @ search.vectors_.T
+    return encoded.dense @ search.vectors_.T + (encoded.sparse @ search.words_.T).toarray()
+
+
+def bm25(documents, queries):
+    """Return the scores of bm25s with its defaults."""
+    index = bm25s.BM25()
+    index.index(bm25s.tokenize(documents, show_progress=False), show_progress=False)
+    tokens = bm25s.tokenize(queries, return_ids=False, show_progress=False)
+    return np.array([index.get_scores(asked) for asked in tokens])
+
+
+def ranks(*found):
+    """Fuse scores by reciprocal ranks, with the usual constant of 60."""
+    orders = [
+        np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1) for scores in found
+    ]
+    return sum(1 / (61 + order) for order in orders)
+
+
+def contenders(by_side, documents, bank, asked):
+    """Return the scores of queries with documents, by each step."""
+    D, B, Q = by_side[True](documents), by_side[False](bank), by_side[False](asked)
+    both, groups = np.vstack([D, B]), np.repeat(["document", "query"], [len(D), len(B)])
     erasure = GroupErasure().fit(both, groups=groups)
     after = Whitening(noise="auto").fit(erasure.transform(both))
-    ways = {"two means": {"hub_weight": 0, "power": 0}} | SEARCHES
-    by = {name: SearchEncoder(**params).fit(D, queries=bank) for name, params in ways.items()}
-    return {
-        "mean subtracted": (unit(D - mean), unit(Q - mean)),
-        "whitened": (unit(whitening.transform(D)), unit(whitening.transform(Q))),
-        "erased, whitened": tuple(
-            unit(after.transform(erasure.transform(side))) for side in (D, Q)
-        ),
-        **{name: (search.vectors_, search.encode_query(Q)) for name, search in by.items()},
-    }
+    recipe = [unit(after.transform(erasure.transform(side))) for side in (Q, D)]
+    ways = {"two means": {"hub_weight": 0, "power": 0, "lexical": None}} | SEARCHES
+    searches = {step: fitted(by_side, documents, bank, p) for step, p in ways.items()}
+    steps = {"raw": Q @ D.T, "recipe": recipe[0] @ recipe[1].T}
+    steps |= {step: scores(search, asked) for step, search in searches.items()}
+    search, dense = searches["search"], steps["vectors"]
+    words = scores(search, asked) - search.encode_query(asked).dense @ search.vectors_.T
+    wrong = words[np.random.default_rng(0).permutation(len(asked))]
+    spread = words.std(axis=1, keepdims=True)
+    scaled = FIXED * dense.std(axis=1, keepdims=True) * words / np.where(spread > 0, spread, 1)
+    return steps | {"fixed weight": dense + scaled, "other words": dense + wrong}

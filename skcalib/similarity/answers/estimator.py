@@ -1,40 +1,31 @@
 """NearestAnswer: one of the stored answers, or none."""
 
+from copy import copy
 from dataclasses import KW_ONLY, dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from sklearn import config_context
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import check_scalar
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib.base import VersionedState, from_scratch, warn
-from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.compat import HasMethods, Interval, _fit_context
-from skcalib.cosines import best_of_others, nearest_in_order
 from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import TextInput, as_texts, distinct
-from skcalib.inputs.vectors import warn_of_silent
-from skcalib.similarity.answers.inputs import ask_alike, identity, stored_answers
-from skcalib.similarity.answers.threshold import (
-    MARGIN,
-    entries,
-    promised,
-    promised_by_answers,
-)
+from skcalib.similarity.answers.inputs import identity, stored_answers
+from skcalib.similarity.answers.threshold import promised, promised_by_answers
 from skcalib.similarity.duplicates.guard import guard_of_fit
-from skcalib.similarity.space import TextSpace, calibrates, unit_vectors
+from skcalib.similarity.search.estimator import SearchEncoder
+from skcalib.similarity.space import calibrates
 from skcalib.statistics.conformal import n_needed
 
 # Stored questions that are asked to find the threshold; a sample, if there are more.
 ASKED = 2000
-# Entries that an index given as `neighbors` finds for a question, or that a guard checks first.
-CANDIDATES = 10
-# Stored questions that a guard checks to find the threshold; beyond them it allows the next.
-MOST_CHECKED = 640
+# Entries that are compared first, and at most for the threshold, which then allows the next.
+CANDIDATES, MOST_COMPARED = 10, 640
+NONE = -2.0  # below all scores
 
 
 class HitRates(NamedTuple):
@@ -56,48 +47,51 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     Parameters
     ----------
-    encoder : transformer of texts, or any encoder of texts
-        Such as `BertEncoder`, or a model's folder, see `TextEncoder`. It is cloned and fitted;
-        a ``FrozenEstimator`` keeps its fit.
+    encoder : SearchEncoder, or any encoder of texts
+        What compares questions. An encoder of texts, such as `BertEncoder` or a model's folder,
+        becomes a `SearchEncoder` of it. It is cloned and fitted.
     false_positive_rate : float in (0, 1), default=0.01
         Share of the questions without a stored answer that may get one.
+    confidence : float in (0, 1) or None, default=0.9
+        Probability that the rate holds for this fit, if there are enough `unanswerable`
+        questions, see Notes. With fewer, or None, it holds on average over samples of these.
     guard : DetailGuard or None, default=None
         Details in which a question must agree with a stored one to get its answer, such as
         numbers; any object with a method ``compatible(question, stored)``.
-    neighbors : transformer or None, default=None
-        scikit-learn's ``KNeighborsTransformer``, or a similar one (of pynndescent or faiss), by
-        cosine or Euclidean distance, to find stored questions. It is cloned, and its
-        ``n_neighbors`` is set. None compares a question with every stored one.
 
     Attributes
     ----------
     questions_, answers_ : ndarray of shape (n_stored,), object
         Stored questions, each once, and their answers.
-    vectors_ : ndarray of shape (n_stored, d), float32
-        Unit vectors that are searched, each moved halfway to the mean of its answer; zero for a
-        question without content for the encoder.
+    search_ : SearchEncoder
+        The fitted clone, which has the questions as its documents. Their vectors, before the
+        hubs, and their words are moved halfway to the mean of those with the same answer.
     threshold_ : float
-        Cosine that a question must exceed to get an answer.
-    encoder_ : Pipeline
-        From questions to the vectors that are compared with `vectors_` by cosine, fitted.
+        Score that a question must exceed to get an answer.
+    confidence_ : float or None
+        Probability that the rate holds for this fit; None where it holds on average, or without
+        `unanswerable` questions.
 
     See Also
     --------
+    SearchEncoder : All documents that answer a query, in order.
     SimilarityScale : Thresholds for vectors, per pair and per query.
     ZeroShotClassifier : Classes of texts, from names or a few labels.
 
     Notes
     -----
-    With a `log`, ``Whitening(noise="auto")`` follows the encoder and, if at least half of the
-    stored questions share their answer with another one, `NeighborSmoothing`. They are fitted
-    on the questions of the log that are not stored. Smoothing moves a question toward others of
-    its group; where each answer has one question, it hides what distinguishes the answers.
-    Without a log nothing is calibrated.
+    Questions are compared as queries with documents, see `SearchEncoder`; real `queries` show
+    how they differ from stored questions.
 
-    The threshold is one of the best cosines of the `unanswerable` with the stored questions,
-    chosen by its rank. It is exact, in the sense of conformal prediction [1]_, for questions
-    from the same distribution as the `unanswerable`, and needs ``1 / false_positive_rate - 1``
-    distinct ones. A repeated one counts once, or as often as it comes if this is stricter.
+    The threshold is one of the best scores of the `unanswerable` with the stored questions,
+    chosen by its rank. For questions from the same distribution as n distinct `unanswerable`
+    ones, the rate that m of their scores exceed has the distribution Beta(m + 1, n - m). From
+    100 of them on, if they suffice, the rate is kept with probability `confidence` by this
+    distribution [1]_: 5 % needs 100, 1 % 230 with the default. With fewer, it is kept by the
+    mean of this distribution, on average over samples, which needs ``1 / false_positive_rate -
+    1``; a single fit may then exceed it. A repeated question counts once, or as often as it
+    comes if this is stricter.
+
     Without these, each stored question (2,000 at most) is asked as if its own answer were not
     stored. An answer and its nearest are often each other's nearest, so a new answer would make
     the questions of two answers pass. Each answer counts as much as the others, however many
@@ -105,8 +99,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     estimate how much they differ. With fewer, `fit` warns, and the share of false positives may
     be several times `false_positive_rate`.
 
-    Dicts, lists, sets and arrays are the same answer if their contents are equal; other objects
-    that cannot be hashed, only if they are the same object.
+    Dicts, lists, sets, arrays and dataclasses are the same answer if their contents are equal,
+    where NaN equals NaN; other objects that cannot be hashed, only if they are the same object.
 
     A question that is stored gets its own answer. One without content for the encoder (blank,
     only unknown tokens, or a zero vector) gets none otherwise. With a `guard`, stored questions
@@ -114,7 +108,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     References
     ----------
-    .. [1] Vovk, Gammerman & Shafer (2005), "Algorithmic Learning in a Random World", Springer.
+    .. [1] Vovk (2012), "Conditional Validity of Inductive Conformal Predictors", ACML.
 
     Examples
     --------
@@ -123,9 +117,9 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     >>> questions = load_questions()
     >>> stored = questions.target < 5  # of the other five intents no answer is known
     >>> answers = questions.target_names[questions.target[stored]]
-    >>> unknown, log = questions.data[~stored][::2], questions.data[~stored][1::2]
+    >>> unknown, asked = questions.data[~stored][::2], questions.data[~stored][1::2]
     >>> model = NearestAnswer("minilm", false_positive_rate=0.05)
-    >>> _ = model.fit(questions.data[stored], answers, unanswerable=unknown, log=log)
+    >>> _ = model.fit(questions.data[stored], answers, unanswerable=unknown, queries=asked)
     >>> model.predict(["I cannot remember my password", "Do you sell bicycles?"])
     array(['password', None], dtype=object)
     """
@@ -133,22 +127,22 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     encoder: Any
     _: KW_ONLY
     false_positive_rate: float = 0.01
+    confidence: float | None = 0.9
     guard: Any = None
-    neighbors: BaseEstimator | None = None
 
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
         "false_positive_rate": [Interval(Real, 0, 1, closed="neither")],
+        "confidence": [Interval(Real, 0, 1, closed="neither"), None],
         "guard": [HasMethods("compatible"), None],
-        "neighbors": [HasMethods(["fit", "transform"]), None],
     }
     # Data of the fit, which no pipeline passes on.
-    __metadata_request__fit = {"unanswerable": UNUSED, "log": UNUSED}
-    _state_version = 5
+    __metadata_request__fit = {"unanswerable": UNUSED, "queries": UNUSED}
+    _state_version = 6
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
-    def fit(self, X: Any, y: Any, *, unanswerable: Any = None, log: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, *, queries: Any = None, unanswerable: Any = None) -> Self:
         """Store questions with their answers, and find the threshold.
 
         Parameters
@@ -158,10 +152,10 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         y : array-like of shape (n_questions,)
             Their answers: texts, numbers, dicts or any other objects. Equal ones are one
             answer.
+        queries : texts of shape (n_queries,), default=None
+            Real questions, with and without an answer, some hundred, as in `SearchEncoder.fit`.
         unanswerable : texts of shape (n_unanswerable,), default=None
             Questions known to have no answer in `y`, from the same distribution as future ones.
-        log : texts of shape (n_log,), default=None
-            Real questions, with and without an answer, some hundred or more.
 
         Returns
         -------
@@ -183,61 +177,35 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         unknown = None
         if unanswerable is not None:
             unknown = distinct(as_texts(unanswerable, "unanswerable"))
-        if log is not None:  # without the questions that the threshold depends on
-            log = {*as_texts(log, "log")} - {*stored, *(unknown[0] if unknown else ())}
-        self._space = TextSpace(self.encoder)
-        vectors, self._smoothing = self._fit_space(stored, log)
+        if queries is not None:  # without those that the threshold depends on
+            left_out = {*stored, *(unknown[0] if unknown else ())}
+            queries = [text for text in as_texts(queries, "queries") if text not in left_out]
+            if len({*queries}) < 2:
+                raise ValueError(
+                    f"queries has {len({*queries})} distinct questions besides those stored or "
+                    "unanswerable; expected two or more, better some hundred. Add questions, "
+                    "or leave out queries."
+                )
+        search = self.encoder
+        search = clone(search) if isinstance(search, SearchEncoder) else SearchEncoder(search)
+        if search.encoder is None:
+            raise ValueError(
+                "The SearchEncoder of a NearestAnswer has no encoder; it compares questions as "
+                "texts. Set its encoder."
+            )
+        unit = search._learn([*stored], queries, _codes(stored)[1])
+        space: Any = search._document_side.space
+        if calibrates(space.encoder) and not space.is_frozen:
+            warn(
+                "The encoder is calibrated on the stored questions, so they lie farther apart "
+                "than new ones, and false positives may be more frequent than "
+                "false_positive_rate. Give a FrozenEstimator of a pipeline that was fitted on "
+                "other questions."
+            )
         asked = None
         if unknown is not None:
-            asked = *unknown, self._asked(self._vectors_of(unknown[0]))
-        self._store(stored, vectors, asked)
-        self.encoder_ = self._space.pipeline
-        if self._smoothing is not None:
-            self.encoder_.steps.append(("smooth", self._smoothing))
-        return self
-
-    def _fit_space(
-        self, answers: dict[str, Any], log: set[str] | None
-    ) -> tuple[np.ndarray, NeighborSmoothing | None]:
-        """Fit on the log, or only the encoder on the stored questions.
-
-        Return the vectors of the stored questions, and a smoothing toward the log, if any.
-        The log has no stored question, because a question of the fit would lie farther from
-        others than a new one.
-        """
-        stored = [*answers]
-        if log is None:
-            vectors = self._space.fit_vectors(stored)
-            if calibrates(self._space.encoder) and not self._space.is_frozen:
-                warn(
-                    "The encoder is calibrated on the stored questions, so they lie farther "
-                    "apart than new ones, and false positives may be more frequent than "
-                    "false_positive_rate. Give a log, or a FrozenEstimator of a pipeline that "
-                    "was fitted on other questions."
-                )
-            return unit_vectors(vectors), None
-        if len(log) < 2:
-            raise ValueError(
-                f"log has {len(log)} distinct questions besides those stored or unanswerable; "
-                "expected two or more, better some hundred. Add questions, or leave out log."
-            )
-        of_log = self._space.whiten(self._space.fit_vectors(sorted(log)))
-        vectors = self._vectors_of(stored)
-        warn_of_silent(~vectors.any(axis=1), stored)
-        if not ask_alike(answers):
-            return vectors, None
-        return vectors, NeighborSmoothing().fit(of_log[of_log.any(axis=1)])
-
-    def _vectors_of(self, texts: list[str]) -> np.ndarray:
-        """Return unit vectors of questions, (n, d); zero for those without content."""
-        return unit_vectors(self._space.vectors(texts))
-
-    def _asked(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the vectors to search with, which are smoothed toward the log."""
-        if self._smoothing is None:
-            return vectors
-        with config_context(transform_output="default"):
-            return self._smoothing.transform(vectors)
+            asked = *unknown, search._encoded(search._unit_queries(unknown[0]), unknown[0])
+        return self._keep(stored, unit, search, asked)
 
     @_fit_context(prefer_skip_nested_validation=False)
     def partial_fit(self, X: Any, y: Any) -> Self:
@@ -251,16 +219,20 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         Returns
         -------
         self : NearestAnswer
-            With a log that has none of the questions, the same as a `fit` on all of them, if
-            both smooth, or neither does.
         """
         check_is_fitted(self)
         added = stored_answers(X, y)
         known = dict(zip(self.questions_, self.answers_, strict=True))
-        more, vectors = [text for text in added if text not in known], self._vectors
+        more, unit = [text for text in added if text not in known], self._unit
         if more:
-            vectors = np.vstack([vectors, self._vectors_of(more)])
-        return self._store(known | added, vectors, self._unanswerable)
+            unit = np.vstack([unit, self.search_._document_side.unit(self.search_, more)])
+        order = np.argsort(np.array([*known, *more], object))
+        stored = {
+            text: (known | added)[text] for text in np.array([*known, *more], object)[order]
+        }
+        search = copy(self.search_)  # an error below leaves this store as it is
+        search._store(unit[order], [*stored], _codes(stored)[1])
+        return self._keep(stored, unit[order], search, self._unanswerable)
 
     def predict(self, X: Any) -> np.ndarray:
         """Answers to questions.
@@ -274,13 +246,13 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         answers : ndarray of shape (n_questions,), object
             None where no stored question is near enough.
         """
-        cosines, rows = self._best(X)
+        scores, rows = self._best(X)
         answers = self.answers_[rows]
-        answers[~(cosines > self.threshold_)] = None  # nor where a cosine is NaN
+        answers[~(scores > self.threshold_)] = None  # nor where a score is NaN
         return answers
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Best cosines minus the threshold: positive where an answer is given.
+        """Best scores minus the threshold: positive where an answer is given.
 
         Parameters
         ----------
@@ -293,7 +265,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return self._best(X)[0] - self.threshold_
 
     def kneighbors(self, X: Any, n_neighbors: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Nearest of all stored questions, whatever their cosine.
+        """Nearest of all stored questions, whatever their score.
 
         Parameters
         ----------
@@ -302,16 +274,13 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
         Returns
         -------
-        cosines : ndarray of shape (n_questions, n_neighbors), float64
+        scores : ndarray of shape (n_questions, n_neighbors), float64
             In decreasing order; fewer columns if fewer questions are stored.
         rows : ndarray of shape (n_questions, n_neighbors), int
-            Rows of `questions_` and `answers_`.
+            Rows of `questions_` and `answers_`; -1 for a question without content.
         """
         check_is_fitted(self)
-        check_scalar(n_neighbors, "n_neighbors", Integral, min_val=1)
-        texts = as_texts(X)
-        asked = self._asked(self._vectors_of(texts))
-        return self._nearest(asked, n_neighbors, None)
+        return self.search_.kneighbors(X, n_neighbors)
 
     def hit_rates(self, X: Any, y: Any) -> HitRates:
         """Shares of right, wrong and false answers.
@@ -361,113 +330,65 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return np.array(right), np.array(answered), np.array(answerable)
 
     def _best(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best cosine of each question with an allowed stored one, and its row."""
+        """Return the best score of each question with an allowed stored one, and its row."""
         check_is_fitted(self)
-        texts = as_texts(X)
-        vectors = self._vectors_of(texts)
-        asked, silent = self._asked(vectors), ~vectors.any(axis=1)
-        best, rows = np.full(len(texts), -1.0), np.zeros(len(texts), np.intp)
-        known = np.array([text in self._place for text in texts])
-        for i in np.flatnonzero(known):  # also without content, similar to no other text
-            best[i], rows[i] = 1.0, self._place[texts[i]]
-        left, index = np.flatnonzero(~(silent | known)), self.neighbors_
-        k = 1 if self._guard is None else CANDIDATES
-        while len(left):
-            cosines, near = self._nearest(asked[left], k, index)
-            least = np.where(near[:, -1] < 0, 1.0, cosines[:, -1])  # of those not found
-            if self._guard is not None:
-                for i, candidates, cosine in zip(left, near, cosines, strict=True):
-                    stored = self.questions_[candidates]
-                    allowed = [self._guard.compatible(texts[i], other) for other in stored]
-                    cosine[np.logical_not(allowed)] = -1
-            place = np.arange(len(left)), cosines.argmax(axis=1)
-            best[left], rows[left] = cosines[place], near[place]
-            if self._guard is None or k >= len(self._content):
-                break
-            left = left[(best[left] == -1) & (least > self.threshold_)]
-            k, index = 2 * k, None  # an index finds no more
+        texts, search = as_texts(X), self.search_
+        best, rows = np.full(len(texts), NONE), np.zeros(len(texts), np.intp)
+        new = np.flatnonzero([text not in self._place for text in texts])
+        if len(new):
+            asked = [texts[i] for i in new]
+            encoded = search._encoded(search._unit_queries(asked), asked)
+            none, codes = np.full(len(asked), -1), np.zeros(len(self.questions_))
+            first = _Allowed(self._guard, asked, self.questions_, codes, none)
+            best[new], rows[new] = _best_allowed(search, encoded, first, self.threshold_)
+        for i in np.setdiff1d(np.arange(len(texts)), new):  # also without content
+            best[i], rows[i] = self.threshold_ + 1, self._place[texts[i]]
         return best, rows
 
-    def _nearest(self, asked: np.ndarray, k: int, index: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Cosines, from the largest, and rows of stored questions with content."""
-        cosines, rows = nearest_in_order(asked, self._found, min(k, len(self._found)), index)
-        return cosines, np.where(rows < 0, -1, self._content[rows])
-
-    def _store(
+    def _keep(
         self,
         stored: dict[str, Any],
-        vectors: np.ndarray,
-        unanswerable: tuple[list[str], np.ndarray, np.ndarray] | None,
+        unit: np.ndarray,
+        search: SearchEncoder,
+        unanswerable: tuple[list[str], np.ndarray, Any] | None,
     ) -> Self:
-        """Find the threshold, then keep the questions, sorted, with what was learned."""
-        order = sorted(range(len(stored)), key=[*stored].__getitem__)
+        """Find the threshold, then keep the questions, which a fitted search has."""
+        different, codes = _codes(stored)
         questions, answers = (
-            np.fromiter(part, object, len(stored))[order] for part in (stored, stored.values())
+            np.fromiter(part, object, len(stored)) for part in (stored, stored.values())
         )
-        vectors = vectors[order]
-        content = np.flatnonzero(vectors.any(axis=1))
-        if not len(content):
-            raise ValueError(
-                "No question has content for the encoder; the first is "
-                f"{questions[0]!r:.60}. Choose a model for the language of these texts."
-            )
-        different, codes = distinct([identity(answer) for answer in answers[content]])
-        searched, index = entries(vectors[content], codes), None
-        guard = guard_of_fit(self.guard)
-        if self.neighbors is not None and len(searched) > CANDIDATES + 1:
-            index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES).fit(searched)
+        guard, rate, confidence = guard_of_fit(self.guard), self.false_positive_rate, None
         if unanswerable is not None:
-            unknown, place, asked = unanswerable
-            if guard is None:
-                best = nearest_in_order(asked, searched, 1, index)[0][:, 0]
-            else:
-                none = np.full(len(asked), -1)
-                best = _best_allowed(
-                    guard, unknown, asked, none, questions[content], searched, codes
-                )
-            best[~asked.any(axis=1)] = -1  # never answered
-            threshold = promised(best, place, self.false_positive_rate)
+            texts, place, asked = unanswerable
+            first = _Allowed(guard, texts, questions, codes, np.full(len(texts), -1))
+            best, _ = _best_allowed(search, asked, first, most=MOST_COMPARED)
+            threshold, confidence = promised(best, place, rate, self.confidence)
         elif len(different) > 1:
-            drawn = np.random.default_rng(0).permutation(len(searched))[:ASKED]
-            asked, own = self._asked(vectors[content[drawn]]).astype(np.float32), codes[drawn]
-            # As if their own answers were not stored: entries of other answers do not change.
-            if guard is None:
-                best = best_of_others(asked, own, searched, codes)
-            else:
-                texts = questions[content]
-                best = _best_allowed(guard, texts[drawn], asked, own, texts, searched, codes)
-            threshold = promised_by_answers(best, own, self.false_positive_rate)
-            needed = n_needed(self.false_positive_rate, new=2)
-            if len(different) < needed:
+            # As if their own answers were not stored: those of other answers do not change.
+            content = np.flatnonzero(unit.any(axis=1))
+            drawn = content[np.random.default_rng(0).permutation(len(content))[:ASKED]]
+            texts, vectors = questions[drawn].tolist(), unit[drawn]
+            if search._query_side is not search._document_side:
+                vectors = search._unit_queries(texts)
+            first = _Allowed(guard, texts, questions, codes, codes[drawn])
+            asked = search._encoded(vectors, texts)
+            best, _ = _best_allowed(search, asked, first, most=MOST_COMPARED)
+            threshold = promised_by_answers(best, codes[drawn], rate)
+            if len(different) < (needed := n_needed(rate, new=2)):
                 warn(
-                    f"false_positive_rate={self.false_positive_rate:g} needs {needed:,} "
-                    "different answers to estimate how much they differ; got "
-                    f"{len(different)}, so false positives may be more frequent. Give "
-                    "`unanswerable` questions."
+                    f"false_positive_rate={rate:g} needs {needed:,} different answers to "
+                    f"estimate how much they differ; got {len(different)}, so false positives "
+                    "may be more frequent. Give `unanswerable` questions."
                 )
         else:
             raise ValueError(
                 f"All questions have the answer {answers[0]!r:.60}. Give questions with other "
                 "answers, or `unanswerable` ones, to estimate the threshold."
             )
-        if threshold >= 1:
-            warn(
-                "More questions than false_positive_rate have the same vector as a stored one "
-                "with another answer, so no threshold keeps the rate. Choose another encoder, "
-                "or set a guard."
-            )
-            threshold = 1 - MARGIN
-        self._vectors, self._unanswerable, self.neighbors_ = vectors, unanswerable, index
-        self._guard = guard
-        self._found, self._content = searched, content
-        silent = np.setdiff1d(np.arange(len(questions)), content)
+        self.search_, self._unit, self._unanswerable = search, unit, unanswerable
+        self._guard, self.threshold_, self.confidence_ = guard, threshold, confidence
         self._place = {question: i for i, question in enumerate(questions)}
         self.questions_, self.answers_ = questions, answers
-        self.vectors_ = searched
-        if len(silent):
-            self.vectors_ = np.zeros((len(questions), searched.shape[1]), np.float32)
-            self.vectors_[content] = searched
-        self.threshold_ = threshold
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -476,29 +397,59 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return tags
 
 
+def _codes(stored: dict[str, Any]) -> tuple[list[Any], np.ndarray]:
+    """Return the different answers, and which of them each question has."""
+    return distinct([identity(answer) for answer in stored.values()])
+
+
+class _Allowed(NamedTuple):
+    """Finds the first stored question that may answer one that is asked."""
+
+    guard: Any
+    asked: list[str]
+    stored: np.ndarray
+    codes: np.ndarray  # answers of the stored questions
+    own: np.ndarray  # answers of those that are asked, as if not stored
+
+    def __call__(self, i: int, rows: np.ndarray) -> int:
+        """Return the place in rows, from the best; -1 for none."""
+        for place, row in enumerate(rows):
+            if row >= 0 and self.codes[row] != self.own[i]:
+                stored = self.stored[row]
+                if self.guard is None or self.guard.compatible(self.asked[i], stored):
+                    return place
+        return -1
+
+
 def _best_allowed(
-    guard: Any,
-    texts: Any,
-    asked: np.ndarray,
-    own: np.ndarray,
-    stored: np.ndarray,
-    searched: np.ndarray,
-    codes: np.ndarray,
-) -> np.ndarray:
-    """Return each text's largest cosine with an entry of another answer that is allowed."""
-    best, left, k = np.full(len(asked), -1.0), np.arange(len(asked)), CANDIDATES
+    search: SearchEncoder,
+    asked: Any,
+    first: _Allowed,
+    least: float = -np.inf,
+    most: float = np.inf,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return each question's best score with an allowed document, and its row.
+
+    The search widens until one is found, or the others score ``least`` at most. After ``most``
+    documents, the score is that of the last one, which the others do not exceed.
+    """
+    dense = asked[0] if isinstance(asked, tuple) else asked
+    best, found = np.full(len(dense), NONE), np.zeros(len(dense), np.intp)
+    left, k = np.flatnonzero(dense.any(axis=1)), CANDIDATES
     while len(left):
-        k, open_ = min(k, len(searched)), []
-        cosines, near = nearest_in_order(asked[left], searched, k)
-        for i, cosine, rows in zip(left, cosines, near, strict=True):
-            others = np.flatnonzero(codes[rows] != own[i])
-            allowed = (j for j in others if guard.compatible(texts[i], stored[rows[j]]))
-            if (first := next(allowed, None)) is not None:
-                best[i] = cosine[first]
-            elif k < len(searched):
-                best[i] = cosine[-1]  # at most, of those that were not checked
-                open_.append(i)
-        if k >= MOST_CHECKED:
+        part = (
+            type(asked)(*(half[left] for half in asked)) if dense is not asked else asked[left]
+        )
+        scores, rows = search._nearest(part, k)
+        places = np.array([first(i, near) for i, near in zip(left, rows, strict=True)])
+        has, each = places >= 0, np.arange(len(left))
+        best[left[has]] = scores[each, places][has]
+        found[left[has]] = rows[each, places][has]
+        if k >= len(search.vectors_):
             break
-        left, k = np.array(open_, int), 4 * k
-    return best
+        last = np.where(rows[:, -1] < 0, np.inf, scores[:, -1])
+        if k >= most:
+            best[left[~has]] = last[~has]
+            break
+        left, k = left[~has & (last > least)], 4 * k
+    return best, found

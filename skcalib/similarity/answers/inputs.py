@@ -1,13 +1,13 @@
 """What a store holds: the answer of each question, and which answers are the same."""
 
 from collections.abc import Hashable, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
 from typing import Any
 
-import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
-from skcalib.inputs.labels import labels_of
-from skcalib.inputs.texts import as_texts, distinct
+from skcalib.inputs.labels import is_missing, labels_of
+from skcalib.inputs.texts import as_texts
 
 
 def stored_answers(X: Any, y: Any) -> dict[str, Any]:
@@ -25,28 +25,25 @@ def stored_answers(X: Any, y: Any) -> dict[str, Any]:
     return {question: stored[question] for question in sorted(stored)}
 
 
-def ask_alike(stored: dict[str, Any]) -> bool:
-    """Whether at least half of the questions share their answer with another one."""
-    _, codes = distinct([identity(answer) for answer in stored.values()])
-    return bool(np.mean(np.bincount(codes)[codes] > 1) >= 0.5)
-
-
 def identity(answer: Any) -> Hashable:
     """Return what equal answers share.
 
-    Dicts, lists, sets and arrays are compared by what they contain, other objects that cannot
-    be hashed by identity.
+    Dicts, lists, sets, arrays and dataclasses are compared by what they contain, where NaN is
+    one value, and other objects that cannot be hashed by identity.
     """
+    if isinstance(answer, Mapping):
+        return Mapping, frozenset((key, identity(value)) for key, value in answer.items())
+    if isinstance(answer, Set):
+        return frozenset(map(identity, answer))
+    if isinstance(answer, Sequence) and not isinstance(answer, str | bytes):
+        return type(answer), tuple(map(identity, answer))
+    if hasattr(answer, "tolist") and hasattr(answer, "shape"):  # an array, a tensor
+        return type(answer), tuple(answer.shape), identity(answer.tolist())
+    if is_dataclass(answer) and not isinstance(answer, type):
+        values = (getattr(answer, field.name) for field in fields(answer))
+        return type(answer), tuple(map(identity, values))
     try:
         hash(answer)
     except TypeError:
-        if isinstance(answer, Mapping):
-            return Mapping, frozenset((key, identity(value)) for key, value in answer.items())
-        if isinstance(answer, Set):
-            return frozenset(answer)
-        if isinstance(answer, np.ndarray):
-            return np.ndarray, answer.shape, identity(answer.ravel().tolist())
-        if isinstance(answer, Sequence):
-            return type(answer), tuple(map(identity, answer))
         return object, id(answer)
-    return answer
+    return None if answer is not None and is_missing(answer) else answer

@@ -1,47 +1,52 @@
-"""The entries to search, and the cosine that unanswerable questions rarely exceed."""
+"""The score that unanswerable questions rarely exceed."""
 
 import numpy as np
+from scipy.stats import beta
 
-from skcalib.inputs.vectors import unit_rows
-from skcalib.statistics.conformal import ROUNDING, n_above, threshold_of
+from skcalib.statistics.conformal import ROUNDING, n_above
 
-# Equal cosines differ by less in float32, depending on the other rows of the product.
+# Equal scores differ by less in float32, depending on the other rows of the product.
 MARGIN = 1e-6
+FOR_THIS_FIT = 100  # questions from which on the rate may hold for the fit, not on average
 
 
-def entries(vectors: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Return the vectors to search: ``unit(x + mean of the questions with the same answer)``.
+def promised(
+    best: np.ndarray, place: np.ndarray, rate: float, confidence: float | None
+) -> tuple[float, float | None]:
+    """Return a threshold that the best score of a new question exceeds at most at this rate.
 
-    ``vectors`` of shape (n, d) have unit length, and ``codes`` of shape (n,) are the answers,
-    from 0. The only question with its answer does not move.
-    """
-    total = np.zeros((codes.max() + 1, vectors.shape[1]))
-    np.add.at(total, codes, vectors)
-    mean = total / np.bincount(codes)[:, None]
-    return unit_rows(vectors + mean[codes])[0].astype(np.float32)
-
-
-def promised(best: np.ndarray, place: np.ndarray, rate: float) -> float:
-    """Return a threshold that the best cosine of a new question exceeds at most at this rate.
-
-    ``best`` of shape (n,) are the best cosines of distinct questions without an answer, and
+    ``best`` of shape (n,) are the best scores of distinct questions without an answer, and
     ``place`` has the place among these of each question that came. A question counts once, or
-    as often as it came if this is stricter.
+    as often as it came if this is stricter. If m of n scores exceed the threshold, the rate is
+    distributed as Beta(m + 1, n - m) (Vovk, 2012). Its ``confidence`` quantile keeps the rate
+    where this is possible, otherwise its mean; also returned is which, as None for the mean.
     """
-    kind = "distinct questions without an answer"
-    return max(threshold_of(cosines, rate, kind) for cosines in (best, best[place])) + MARGIN
+    n = len(best)
+    most = n_above(n, rate, "distinct questions without an answer")
+    if confidence is not None:
+        above = np.arange(n)
+        kept = beta.ppf(confidence, above + 1, n - above) <= rate + ROUNDING
+        if n >= FOR_THIS_FIT and kept[0]:
+            most = int(above[kept][-1])
+        else:
+            confidence = None
+    often = best[place]
+    threshold = max(
+        np.sort(best)[n - 1 - most], np.sort(often)[len(often) - 1 - most * len(often) // n]
+    )
+    return float(threshold) + MARGIN, confidence
 
 
 def promised_by_answers(best: np.ndarray, codes: np.ndarray, rate: float) -> float:
-    """Return the cosine that a question of a new answer exceeds with about this probability.
+    """Return the score that a question of a new answer exceeds with about this probability.
 
-    ``best`` of shape (n,) are the largest cosines of questions with entries of other answers
+    ``best`` of shape (n,) are the largest scores of questions with entries of other answers
     than theirs, and ``codes`` are their answers. A new answer is one more answer, however many
     questions the stored ones have. So each answer counts as much as the others, with the share
-    of its questions that exceed the cosine. If these shares sum to m among a answers, and are c
+    of its questions that exceed the score. If these shares sum to m among a answers, and are c
     on average where any does, a new answer adds c. An answer and its nearest are mostly each
     other's nearest, so c of that answer exceed it as well: ``m + 2 c`` of ``a + c``. With too
-    few answers for the rate, it is the largest of all cosines.
+    few answers for the rate, it is the largest of all scores.
     """
     n_above(len(best), rate, "stored questions", new=2, hint=" Or give `unanswerable` ones.")
     order = np.argsort(-best, kind="stable")

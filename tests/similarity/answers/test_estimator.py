@@ -52,7 +52,7 @@ STRANGERS = texts_of(range(100, 140), range(5))
 
 
 def fitted(**params):
-    return drawn(**params).fit(STORED, truth(STORED), log=LOG)
+    return drawn(**params).fit(STORED, truth(STORED), queries=LOG)
 
 
 def test_it_finds_answers_and_gives_none_to_others():
@@ -181,7 +181,7 @@ def test_neither_the_order_of_questions_nor_that_of_the_log_matters():
 @pytest.mark.parametrize(("shared", "smooths"), [(0, False), (9, False), (10, True)])
 def test_a_log_smooths_only_if_half_of_the_stored_questions_share_an_answer(shared, smooths):
     stored = [*texts_of(range(shared), range(2)), *texts_of(range(shared, 40 - shared), [0])]
-    model = drawn().fit(stored, [[answer] for answer in truth(stored)], log=LOG)
+    model = drawn().fit(stored, [[answer] for answer in truth(stored)], queries=LOG)
     assert ("smooth" in dict(model.encoder_.steps)) == smooths
     assert "calibrate" in dict(model.encoder_.steps)
     right = model.kneighbors(texts_of(range(20), [30]), 1)[1][:, 0]
@@ -210,7 +210,7 @@ def test_a_stored_question_gets_a_new_answer():
 
 def test_answers_are_returned_as_given_even_tuples_and_texts():
     answers = [(a, "x") if a % 2 else f"answer {a}" for a in truth(STORED)]
-    model = drawn().fit(STORED, answers, log=LOG)
+    model = drawn().fit(STORED, answers, queries=LOG)
     assert model.predict(["1 50", "2 50"]).tolist() == [(1, "x"), "answer 2"]
     series = pd.Series(answers, index=range(7, 207))
     frame = pd.DataFrame({"question": STORED})
@@ -239,7 +239,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_of_any_kind_are_returned_as_given_and_equal_ones_are_one(kind):
     of = KINDS[kind]
-    model = drawn().fit(STORED, [of(a) for a in truth(STORED)], log=LOG)
+    model = drawn().fit(STORED, [of(a) for a in truth(STORED)], queries=LOG)
     plain = fitted()
     assert model.threshold_ == plain.threshold_
     assert_array_equal(model.vectors_, plain.vectors_)
@@ -254,7 +254,7 @@ def test_answers_of_any_kind_are_returned_as_given_and_equal_ones_are_one(kind):
     back = pickle.loads(pickle.dumps(model))
     assert_array_equal(back.decision_function(asked), model.decision_function(asked))
     column = pd.Series([of(a) for a in truth(STORED)])
-    assert_array_equal(drawn().fit(STORED, column, log=LOG).vectors_, plain.vectors_)
+    assert_array_equal(drawn().fit(STORED, column, queries=LOG).vectors_, plain.vectors_)
 
 
 def test_an_answer_that_is_not_stored_counts_as_none():
@@ -300,7 +300,7 @@ def test_each_text_is_encoded_once():
     assert sorted(model.asked) == sorted(STORED)
     model.asked.clear()
     NearestAnswer(encoder, false_positive_rate=0.1).fit(
-        STORED, truth(STORED), unanswerable=STRANGERS, log=LOG
+        STORED, truth(STORED), unanswerable=STRANGERS, queries=LOG
     )
     assert len(model.asked) <= len({*STRANGERS, *LOG, *STORED})
 
@@ -328,7 +328,7 @@ def test_a_calibration_by_the_stored_questions_warns():
     model = NearestAnswer(pipeline, false_positive_rate=0.1)
     with pytest.warns(UserWarning, match="is calibrated on the stored questions"):
         model.fit(STORED, truth(STORED))
-    model.fit(STORED, truth(STORED), log=LOG)  # no warning
+    model.fit(STORED, truth(STORED), queries=LOG)  # no warning
     steps = [name for name, _ in model.encoder_.steps]
     assert steps == ["encode", "smooth"]  # it is not calibrated twice
     frozen = make_pipeline(TextEncoder(vectors), Whitening(noise="auto"), NeighborSmoothing())
