@@ -25,6 +25,7 @@ from skcalib.statistics.conformal import n_needed
 ASKED = 2000
 # Entries that are compared first, and at most for the threshold, which then allows the next.
 CANDIDATES, MOST_COMPARED = 10, 640
+SAMPLED = 100  # stored questions that show how near an equal one is
 NONE = -2.0  # below all scores
 
 
@@ -368,7 +369,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             content = np.flatnonzero(unit.any(axis=1))
             drawn = content[np.random.default_rng(0).permutation(len(content))[:ASKED]]
             texts, vectors = questions[drawn].tolist(), unit[drawn]
-            if search._query_side is not search._document_side:
+            if search._query_side is not search._document_side:  # otherwise as they are
                 vectors = search._unit_queries(texts)
             first = _Allowed(guard, texts, questions, codes, codes[drawn])
             asked = search._encoded(vectors, texts)
@@ -384,6 +385,14 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             raise ValueError(
                 f"All questions have the answer {answers[0]!r:.60}. Give questions with other "
                 "answers, or `unanswerable` ones, to estimate the threshold."
+            )
+        some = np.random.default_rng(0).permutation(len(questions))[:SAMPLED]
+        found = search._nearest(search._encoded(unit[some], questions[some].tolist()), 1)[0]
+        if threshold > found.max():
+            warn(
+                "More questions than false_positive_rate are as near to a stored one with "
+                "another answer as it is to itself, so only stored questions get an answer. "
+                "Choose another encoder, or set a guard."
             )
         self.search_, self._unit, self._unanswerable = search, unit, unanswerable
         self._guard, self.threshold_, self.confidence_ = guard, threshold, confidence

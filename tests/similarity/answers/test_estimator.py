@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from counting import Counting
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -18,11 +19,12 @@ from skcalib import (
     BertEncoder,
     DetailGuard,
     NearestAnswer,
-    NeighborSmoothing,
+    SearchEncoder,
     TextEncoder,
     Whitening,
 )
 from skcalib.datasets import load_questions, minilm_path
+from skcalib.similarity.answers.threshold import promised
 
 
 def vectors(texts):
@@ -42,8 +44,10 @@ def truth(texts):
     return [int(text.split()[0]) for text in texts]
 
 
-def drawn(rate=0.1, **params):
-    return NearestAnswer(TextEncoder(vectors), false_positive_rate=rate, **params)
+def drawn(rate=0.1, neighbors=None, **params):
+    """Vectors alone, without a whitening: the words of these texts say all."""
+    search = SearchEncoder(TextEncoder(vectors), lexical=None, power=0, neighbors=neighbors)
+    return NearestAnswer(search, false_positive_rate=rate, **params)
 
 
 STORED = texts_of(range(40), range(5))
@@ -76,7 +80,7 @@ def test_it_finds_answers_and_gives_none_to_others():
 def test_nearest_answer_false_answer_rate_is_exact_for_unanswerable(rate, log):
     """The mean rate over many samples is at most the promise, and near it."""
     population, n = np.array(texts_of(range(200, 3200), [0])), round(1 / rate) + 5
-    model = drawn(rate).fit(STORED, truth(STORED), unanswerable=population[:n], log=log)
+    model = drawn(rate).fit(STORED, truth(STORED), unanswerable=population[:n], queries=log)
     best = model.decision_function(population) + model.threshold_
     assert model.threshold_ == pytest.approx(promised_of(best[:n], rate), abs=3e-6)
     rng, shares = np.random.default_rng(0), []
@@ -111,17 +115,18 @@ def promised_of(best, rate):
 
 @pytest.mark.parametrize("log", [None, LOG])
 def test_nearest_answer_fit_leaves_each_questions_own_answer_out(log):
-    model, best = drawn().fit(STORED, truth(STORED), log=log), []
+    model, best = drawn().fit(STORED, truth(STORED), queries=log), []
     for answer in range(0, 40, 4):
         own = [text for text in STORED if truth([text]) == [answer]]
         others = [text for text in STORED if text not in own]
-        without = drawn().fit(others, truth(others), log=log)
+        without = drawn().fit(others, truth(others), queries=log)
         found = without.decision_function(own) + without.threshold_
         best.extend(found)
+        if log is not None:  # the log of the one lacks what the other stores, or not
+            continue
         cosines, rows = model.kneighbors(own, 200)
         others = np.where(model.answers_[rows] == answer, -1, cosines.astype(float))
-        if log is None:  # otherwise the log of the one lacks what the other stores, or not
-            assert_allclose(others.max(axis=1), found, atol=1e-6)
+        assert_allclose(others.max(axis=1), found, atol=1e-6)
     above = np.mean(np.array(best) > model.threshold_)
     assert 0.02 < above < 0.2  # of 0.1
 
@@ -133,7 +138,7 @@ def test_without_a_sample_the_promise_holds_for_answers_left_out(rate, log):
     for draw in range(8):
         groups = 1000 * draw + np.arange(80)
         stored, new = texts_of(groups[:40], range(6)), texts_of(groups[40:], range(6))
-        extra = {"log": texts_of(groups, range(10, 14))} if log else {}
+        extra = {"queries": texts_of(groups, range(10, 14))} if log else {}
         model = drawn(rate).fit(stored, truth(stored), **extra)
         shares.append(np.mean(model.predict(new) != None))  # noqa: E711
     assert np.mean(shares) == pytest.approx(rate, rel=0.5)
@@ -172,33 +177,24 @@ def test_too_few_answers_for_the_rate_are_warned_of_once(n_answers, rate):
 def test_neither_the_order_of_questions_nor_that_of_the_log_matters():
     rng, model = np.random.default_rng(0), fitted()
     order = rng.permutation(STORED).tolist()
-    other = drawn().fit(order + order[:9], truth(order + order[:9]), log=rng.permutation(LOG))
+    other = drawn().fit(
+        order + order[:9], truth(order + order[:9]), queries=rng.permutation(LOG)
+    )
     assert other.threshold_ == model.threshold_
     assert_array_equal(other.predict(STRANGERS), model.predict(STRANGERS))
     assert_array_equal(other.questions_, model.questions_)
 
 
-@pytest.mark.parametrize(("shared", "smooths"), [(0, False), (9, False), (10, True)])
-def test_a_log_smooths_only_if_half_of_the_stored_questions_share_an_answer(shared, smooths):
-    stored = [*texts_of(range(shared), range(2)), *texts_of(range(shared, 40 - shared), [0])]
-    model = drawn().fit(stored, [[answer] for answer in truth(stored)], queries=LOG)
-    assert ("smooth" in dict(model.encoder_.steps)) == smooths
-    assert "calibrate" in dict(model.encoder_.steps)
-    right = model.kneighbors(texts_of(range(20), [30]), 1)[1][:, 0]
-    assert np.mean([model.answers_[row][0] for row in right] == np.arange(20)) > 0.5
-
-
 @pytest.mark.parametrize("sample", [None, STRANGERS])
 def test_a_store_that_grows_is_that_of_a_fit_on_all(sample):
-    log = texts_of(range(20, 70), range(10, 18))
-    model = drawn().fit(STORED[:120], truth(STORED[:120]), unanswerable=sample, log=log)
+    model = drawn().fit(STORED[:120], truth(STORED[:120]), unanswerable=sample)
     before = model.threshold_
     for part in (STORED[120:150], STORED[100:]):
         model.partial_fit(part, truth(part))
-    whole = drawn().fit(STORED, truth(STORED), unanswerable=sample, log=log)
+    whole = drawn().fit(STORED, truth(STORED), unanswerable=sample)
     assert model.threshold_ == pytest.approx(whole.threshold_, abs=1e-6) != before
     assert_array_equal(model.questions_, whole.questions_)
-    assert_allclose(model.vectors_, whole.vectors_, atol=1e-6)
+    assert_allclose(model.search_.vectors_, whole.search_.vectors_, atol=1e-6)
     assert_array_equal(model.predict(LOG), whole.predict(LOG))
 
 
@@ -214,7 +210,7 @@ def test_answers_are_returned_as_given_even_tuples_and_texts():
     assert model.predict(["1 50", "2 50"]).tolist() == [(1, "x"), "answer 2"]
     series = pd.Series(answers, index=range(7, 207))
     frame = pd.DataFrame({"question": STORED})
-    again = drawn().fit(frame, series, log=np.array(LOG))
+    again = drawn().fit(frame, series, queries=np.array(LOG))
     assert_array_equal(again.predict(STRANGERS), model.predict(STRANGERS))
 
 
@@ -242,7 +238,7 @@ def test_answers_of_any_kind_are_returned_as_given_and_equal_ones_are_one(kind):
     model = drawn().fit(STORED, [of(a) for a in truth(STORED)], queries=LOG)
     plain = fitted()
     assert model.threshold_ == plain.threshold_
-    assert_array_equal(model.vectors_, plain.vectors_)
+    assert_array_equal(model.search_.vectors_, plain.search_.vectors_)
     [answer] = model.predict(["3 50"])
     assert any(answer is stored for stored in model.answers_)
     asked = [*texts_of(range(40), [30]), *STRANGERS]
@@ -254,7 +250,9 @@ def test_answers_of_any_kind_are_returned_as_given_and_equal_ones_are_one(kind):
     back = pickle.loads(pickle.dumps(model))
     assert_array_equal(back.decision_function(asked), model.decision_function(asked))
     column = pd.Series([of(a) for a in truth(STORED)])
-    assert_array_equal(drawn().fit(STORED, column, queries=LOG).vectors_, plain.vectors_)
+    assert_array_equal(
+        drawn().fit(STORED, column, queries=LOG).search_.vectors_, plain.search_.vectors_
+    )
 
 
 def test_an_answer_that_is_not_stored_counts_as_none():
@@ -276,7 +274,7 @@ def test_kneighbors_are_sorted_and_exact():
     assert set(model.answers_[rows[0, :5]]) == {3}
     assert model.kneighbors(["3 50"], 1000)[1].shape == (1, 200)
     assert_allclose(model.decision_function(["3 50"]), cosines[:1, 0] - model.threshold_)
-    by_hand = model.encoder_.transform(["3 50"]) @ model.vectors_.T
+    by_hand = model.search_.encode_query(["3 50"]) @ model.search_.vectors_.T
     assert_allclose(by_hand[0, rows[0]], cosines[0], atol=1e-6)
     with pytest.raises(ValueError, match="n_neighbors == 0, must be >= 1"):
         model.kneighbors(["3 50"], 0)
@@ -328,10 +326,7 @@ def test_a_calibration_by_the_stored_questions_warns():
     model = NearestAnswer(pipeline, false_positive_rate=0.1)
     with pytest.warns(UserWarning, match="is calibrated on the stored questions"):
         model.fit(STORED, truth(STORED))
-    model.fit(STORED, truth(STORED), queries=LOG)  # no warning
-    steps = [name for name, _ in model.encoder_.steps]
-    assert steps == ["encode", "smooth"]  # it is not calibrated twice
-    frozen = make_pipeline(TextEncoder(vectors), Whitening(noise="auto"), NeighborSmoothing())
+    frozen = make_pipeline(TextEncoder(vectors), Whitening(noise="auto"))
     model = NearestAnswer(FrozenEstimator(frozen.fit(LOG)), false_positive_rate=0.1)
     model.fit(STORED, truth(STORED))
     asked = texts_of(range(40), [30])
@@ -353,8 +348,8 @@ FEW = "false_positive_rate=0.05 needs 39 stored questions; got 20. .* Or give `u
         (STORED[:20], truth(STORED[:20]), {}, ValueError, FEW),
         (STORED, truth(STORED), {"unanswerable": STRANGERS[:8]}, ValueError, UNKNOWN),
         (STORED, truth(STORED), {"unanswerable": []}, ValueError, "unanswerable has no texts"),
-        (STORED, truth(STORED), {"log": LOG[:1]}, ValueError, "log has 1 distinct"),
-        (STORED, truth(STORED), {"log": STORED}, ValueError, "log has 0 distinct"),
+        (STORED, truth(STORED), {"queries": LOG[:1]}, ValueError, "queries has 1 distinct"),
+        (STORED, truth(STORED), {"queries": STORED}, ValueError, "queries has 0 distinct"),
         (["1 1", "1 2"], ["a", None], {}, ValueError, "y has a missing label, None"),
         (["1 1", "1 1"], ["a", "b"], {}, ValueError, "'1 1' has the answers 'a' and 'b'"),
         (["1 1", "1 2"], np.array([[1], [2]]), {}, ValueError, r"shape \(2, 1\); .*ravel"),
@@ -404,7 +399,7 @@ def test_real_questions_get_their_answers(minilm, recent, has_log, least):
     model = NearestAnswer(BertEncoder(minilm), false_positive_rate=0.1)
     more = {
         "unanswerable": texts[intents >= 8],
-        "log": texts[intents == 7] if has_log else None,
+        "queries": texts[intents == 7] if has_log else None,
     }
     model.fit(texts[stored], intents[stored], **more)
     rates = model.hit_rates(
@@ -464,7 +459,9 @@ def test_the_threshold_is_that_of_questions_that_the_guard_allows(given):
     stored = asked[:380] + [f"cancel order {i}" for i in range(20)]
     unknown = asked[380:480] + [f"cancel order {i}" for i in range(20, 40)] if given else None
     model = NearestAnswer(
-        TextEncoder(letters), false_positive_rate=0.02, guard=DetailGuard()
+        SearchEncoder(TextEncoder(letters), lexical=None),
+        false_positive_rate=0.02,
+        guard=DetailGuard(),
     ).fit(stored, np.arange(400), unanswerable=unknown)
     assert model.threshold_ < 0.999
     assert model.predict(stored).tolist() == list(range(400))
@@ -475,7 +472,39 @@ def test_the_threshold_is_that_of_questions_that_the_guard_allows(given):
     assert model.predict(["cancel the order 7"]).tolist() == [387]
     model.set_params(guard=DetailGuard())
     assert np.mean(model.decision_function(asked[480:]) > 0) <= 0.04
-    plain = NearestAnswer(TextEncoder(letters), false_positive_rate=0.02)
-    with pytest.warns(UserWarning, match="no threshold keeps the rate"):
+    search = SearchEncoder(TextEncoder(letters), lexical=None)
+    plain = NearestAnswer(search, false_positive_rate=0.02)
+    with pytest.warns(UserWarning, match="so only stored questions get an answer"):
         plain.fit(stored, np.arange(400), unanswerable=unknown)
     assert plain.predict(stored).tolist() == list(range(400))
+
+
+def test_nan_inside_an_answer_is_one_value():
+    records = [{"id": answer, "note": float("nan")} for answer in truth(STORED)]
+    model = drawn().fit(STORED, records)
+    assert model.threshold_ == drawn().fit(STORED, truth(STORED)).threshold_
+    asked = texts_of(range(40), [30])
+    assert model.score(asked, [{"id": a, "note": np.nan} for a in truth(asked)]) > 0.5
+
+
+def test_the_rate_holds_for_the_fit_from_a_hundred_questions_on():
+    """One fit after another, each with many new draws: nine of ten keep the rate."""
+    rng, kept = np.random.default_rng(0), []
+    for _ in range(400):
+        best = rng.standard_t(2, 150)
+        threshold, confidence = promised(best, np.arange(150), 0.05, 0.9)
+        kept.append(stats.t(2).sf(threshold) <= 0.05)
+        assert confidence == 0.9
+    assert 0.87 < np.mean(kept) < 0.97
+    few = rng.normal(size=99)
+    assert promised(few, np.arange(99), 0.05, 0.9)[1] is None
+    assert promised(few, np.arange(99), 0.05, 0.9) == promised(few, np.arange(99), 0.05, None)
+
+
+def test_words_count_where_vectors_are_equal():
+    stored = [f"{word} account" for word in ("open", "close", "merge", "rename")] * 10
+    stored = [f"{text} {i}" for i, text in enumerate(stored)]
+    model = NearestAnswer(TextEncoder(letters), false_positive_rate=0.5)
+    model.fit(stored, [text.split()[0] for text in stored])
+    assert model.search_.lexical_weight_ > 0
+    assert model.answers_[model.kneighbors(["merge my account"], 1)[1][0]].tolist() == ["merge"]
