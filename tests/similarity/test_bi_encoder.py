@@ -1,9 +1,5 @@
 """BiEncoder: similarities of pairs, and model selection by them."""
 
-import pickle
-import shutil
-from itertools import combinations
-
 import numpy as np
 import pytest
 from counting import Counting
@@ -16,13 +12,12 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, Normalizer, normalize
+from sklearn.preprocessing import FunctionTransformer, Normalizer
 
 from skcalib import (
     BertEncoder,
     BiEncoder,
     GroupErasure,
-    SimilarityScale,
     TextEncoder,
     Whitening,
 )

