@@ -42,11 +42,13 @@ class Difference:
 def interval(values: np.ndarray, groups: np.ndarray, seed: int) -> np.ndarray:
     """Return the ends of the 95 % interval of each row's mean, of shape (2, n_rows).
 
-    ``values`` has the shape (n_rows, n), and ``groups`` the group of each column. Rows without
-    any spread have an interval of no width.
+    ``values`` has the shape (n_rows, n), and ``groups`` the group of each column. No end
+    is nearer than that of Student's t: resamples of few texts with outliers hide these.
     """
     means, errors, t = _studentized(values, groups, seed)
     high, low = np.quantile(t, (0.025, 0.975), axis=1)
+    student = _student(groups.max() + 1)
+    low, high = np.maximum(low, student), np.minimum(high, -student)
     return means - errors * np.array([low, high])
 
 

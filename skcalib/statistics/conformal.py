@@ -29,7 +29,9 @@ def n_needed(rate: float, new: int = 1, confidence: float | None = None) -> int:
     if confidence is None:
         return average
     some = range(new, 100 * average + 100)
-    return some[bisect_left(some, confidence, key=lambda n: beta.cdf(rate, new, n + 1 - new))]
+    return some[
+        bisect_left(some, confidence, key=lambda n: beta.cdf(rate, 1, (n + 1 - new) / new))
+    ]
 
 
 def n_above(
@@ -45,16 +47,17 @@ def n_above(
     """Return how many of n scores may be above a threshold that a new one exceeds at a rate.
 
     The rate is an average over samples, or holds for this one with a ``confidence``. A score
-    that is above the threshold together with others counts as several ``new`` ones. ``kind``
-    names the scores in the error for too few, ``name`` the rate.
+    that is above the threshold together with others counts as several ``new`` ones, and the n
+    scores as so many fewer. ``kind`` names the scores in the error for too few,
+    ``name`` the rate.
     """
     most = floor(rate * (n + 1) + ROUNDING) - new
     least = new / (n + 1)
     if confidence is not None:
         above = np.arange(most + 1)
-        kept = beta.ppf(confidence, above + new, n + 1 - above - new) <= rate
+        kept = beta.ppf(confidence, (above + new) / new, (n + 1 - above - new) / new) <= rate
         most = int(np.count_nonzero(kept)) - 1
-        least = float(beta.ppf(confidence, new, n + 1 - new)) if n >= new else 1.0
+        least = float(beta.ppf(confidence, 1, (n + 1 - new) / new)) if n >= new else 1.0
     if most >= 0:
         return most
     place = 10 ** (1 - floor(log10(least)))
