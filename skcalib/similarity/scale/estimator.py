@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import VersionedState, from_scratch
@@ -124,6 +125,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         "n_pairs": [Interval(Integral, 1, None, closed="left")],
     }
 
+    # Data of the fit, which no pipeline passes on.
+    __metadata_request__fit = {"unanswerable": UNUSED}
     _state_version = 10
 
     @_fit_context(prefer_skip_nested_validation=True)
