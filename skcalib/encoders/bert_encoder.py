@@ -20,7 +20,8 @@ from skcalib.encoders.model.carried import ModelFiles
 from skcalib.encoders.model.declared import Declared, declared, wants_prompt
 from skcalib.encoders.model.entries import CONFIG, entries
 from skcalib.encoders.model.files import load, locate
-from skcalib.encoders.recipe import POOLINGS, TEXT, Recipe, around
+from skcalib.encoders.poolings import POOLINGS
+from skcalib.encoders.recipe import TEXT, Recipe, around
 from skcalib.encoders.sources import BLOCK, WithMemory, store_of, vectors_of
 from skcalib.encoders.store.store import VectorStore
 from skcalib.inputs.texts import TextTransformer, blocks_of
@@ -50,11 +51,13 @@ class BertEncoder(WithMemory, TextTransformer):
     ----------
     model : str, default="bert-base-uncased"
         Hub id, folder written by ``save_pretrained``, or "minilm", the model of the ``demo``
-        extra. Weights must be safetensors; code that comes with a model is never run.
-    pooling : {"auto", "cls", "mean", "max", "last", "mean_sqrt_len", "mean_without_first", \
-            "weighted_mean", "zipf"}, default="auto"
+        extra. "id@revision" is a branch, tag or commit of a model on the hub. Weights must be
+        safetensors; code that comes with a model is never run.
+    pooling : {"auto", "cls", "mean", "mean_own", "max", "max_own", "last", "mean_sqrt_len", \
+            "mean_without_first", "weighted_mean", "zipf"}, default="auto"
         How the hidden states of a text's tokens become one vector. "cls" is the first token,
-        "last" the last one. "mean" and "max" are over all tokens. "mean_sqrt_len" is the sum
+        "last" the last one. "mean" and "max" are over all tokens, "mean_own" and "max_own" over
+        those of the text, without special ones such as [CLS]. "mean_sqrt_len" is the sum
         divided by the square root of the number of tokens. "mean_without_first" is for inner
         layers of decoders, where the first token is so long that "mean" is that token alone
         [2]_. "weighted_mean" weights tokens by position, 1 to n. "zipf" weights each token by
@@ -68,9 +71,6 @@ class BertEncoder(WithMemory, TextTransformer):
         ``(-1,)``, ``(-2, -1)``, ``(1, -1)`` and ``(0, -1)``.
     layer_merge : {"mean", "concat"}, default="mean"
         How the pooled vectors of several layers become one: their mean or concatenation.
-    special_tokens : bool, default=True
-        Whether "mean", "max" and "mean_sqrt_len" include the special tokens around a text, such
-        as [CLS]. A text without any other token is always pooled over them.
     prompt : str or None, default=None
         Words to put before each text, such as "query: ", or around it, where ``{text}`` stands
         for the text: ``'This sentence : "{text}" means in one word:"'``. None uses the default
@@ -90,29 +90,21 @@ class BertEncoder(WithMemory, TextTransformer):
     normalize : bool or "auto", default="auto"
         Whether vectors are scaled to unit length, so that ``vectors @ vectors.T`` has their
         cosines. "auto" scales them if the model's folder declares it (a module ``Normalize``)
-        and `layers`, `pooling` and `special_tokens` are those that it declares. Dimensions are
-        cut, and layers and windows merged, before.
-    overflow : {"cut", "windows"}, default="cut"
-        How to encode a text of more than ``max_length`` tokens. "cut" keeps its beginning, or
-        its end (see ``truncation_side``), and warns once. "windows" encodes all of it, in
-        windows of ``max_length`` tokens, each with prompt and special tokens, and combines
-        their vectors: means weight each window by its tokens, "cls" weights all windows
-        equally, "max" takes the maximum, and "last" is that of the last window.
-    stride : int, default=0
-        Number of tokens that consecutive windows share, which then count twice in a mean.
-    truncation_side : {"right", "left"} or None, default=None
-        The side on which "cut" cuts a long text: "left" keeps its end. None uses the side that
-        the folder declares, usually "right".
-    batch_size : int or "auto", default="auto"
-        Largest number of texts in a forward pass. "auto" limits the number of tokens instead,
-        on CUDA according to the memory of the GPU.
+        and `layers` and `pooling` are those that it declares. Dimensions are cut, and layers
+        and windows merged, before.
+    overflow : {"cut", "cut_left", "cut_right", "windows"} or int, default="cut"
+        How to encode a text of more than ``max_length`` tokens. "cut_right" keeps its
+        beginning, "cut_left" its end, and "cut" is what the folder declares, usually
+        "cut_right"; they warn once. "windows" encodes all of it, in windows of ``max_length``
+        tokens, each with prompt and special tokens, and combines their vectors: means weight
+        each window by its tokens, "cls" weights all windows equally, "max" takes the maximum,
+        and "last" is that of the last window. A number means windows, too, of which consecutive
+        ones share that many tokens, which count twice in a mean.
     device : str, default="auto"
         "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA if it works, otherwise the CPU.
     dtype : {"float32", "bfloat16", "float16"}, default="float32"
         Precision of the forward pass. Hidden states are pooled in float32, and vectors are
         always float32.
-    revision : str or None, default=None
-        Branch, tag or commit of a model on the hub.
     token_counts : mapping of str to number, list of str, or None, default=None
         Token frequencies for ``pooling="zipf"``: counts by token, or texts whose tokens `fit`
         counts. Needed if the vocabulary is not sorted by frequency, as in Chinese models.
@@ -123,11 +115,6 @@ class BertEncoder(WithMemory, TextTransformer):
         encoder has no memory, so that nothing is written where it is loaded; there
         ``set_params(memory=folder)`` sets one. In any case, recently used vectors stay in this
         process's memory, up to 256 MiB for all encoders.
-    store_weights_in_pickle : bool, default=False
-        Whether the pickle of a fitted encoder holds the files of the model, so that it needs no
-        folder where it is loaded. The first use there writes them to a temporary folder, which
-        the process removes at its end. By default the pickle holds the name of the model and
-        its fingerprint, a few kilobytes, and the same model must be where it is loaded.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -190,21 +177,15 @@ class BertEncoder(WithMemory, TextTransformer):
     pooling: str = "auto"
     layers: int | Sequence[int] | str = -1
     layer_merge: str = "mean"
-    special_tokens: bool = True
     prompt: str | None = None
     max_length: int | None = None
     truncate_dim: int | None = None
     normalize: bool | str = "auto"
-    overflow: str = "cut"
-    stride: int = 0
-    truncation_side: str | None = None
-    batch_size: int | str = "auto"
+    overflow: str | int = "cut"
     device: str = "auto"
     dtype: str = "float32"
-    revision: str | None = None
     token_counts: Mapping[str, float] | Sequence[str] | None = None
     memory: Any = None
-    store_weights_in_pickle: bool = False
     verbose: bool | int = False
 
     _parameter_constraints = {
@@ -218,26 +199,24 @@ class BertEncoder(WithMemory, TextTransformer):
             StrOptions(set(LAYER_NAMES)),
         ],
         "layer_merge": [StrOptions({"mean", "concat"})],
-        "special_tokens": ["boolean"],
         "prompt": [str, None],
         "max_length": [Interval(Integral, 1, None, closed="left"), None],
         "truncate_dim": [Interval(Integral, 1, None, closed="left"), None],
         "normalize": ["boolean", StrOptions({"auto"})],
-        "overflow": [StrOptions({"cut", "windows"})],
-        "stride": [Interval(Integral, 0, None, closed="left")],
-        "truncation_side": [StrOptions({"right", "left"}), None],
-        "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "overflow": [
+            StrOptions({"cut", "cut_left", "cut_right", "windows"}),
+            Interval(Integral, 0, None, closed="left"),
+        ],
         "device": [str],
         "dtype": [StrOptions({"float32", "bfloat16", "float16"})],
-        "revision": [str, None],
         "token_counts": [Mapping, "array-like", None],
         "memory": [str, os.PathLike, VectorStore, None],
-        "store_weights_in_pickle": ["boolean"],
         "verbose": ["verbose"],
     }
 
     _state_version = 8
     _files: ClassVar[ModelFiles | None] = None  # in an instance if a pickle brought them
+    _stores_weights = False
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
@@ -263,7 +242,7 @@ class BertEncoder(WithMemory, TextTransformer):
         """
         if not is_dask(X):
             blocks_of(X, BLOCK)  # checks texts, reads no iterator
-        for name in ("_recipe", "_files"):  # an error below leaves nothing half-fitted
+        for name in ("_recipe", "_files", "_stores_weights"):  # nothing stays half-fitted
             self.__dict__.pop(name, None)
         if not isinstance(self.model, str | os.PathLike):
             raise TypeError(
@@ -271,7 +250,7 @@ class BertEncoder(WithMemory, TextTransformer):
                 "a model on the hub. To use a loaded model, such as a SentenceTransformer, "
                 "wrap it in TextEncoder(model)."
             )
-        folder = locate(os.fspath(self.model), self.revision)
+        folder = locate(os.fspath(self.model))
         config = entries(folder, CONFIG)
         shipped = declared(folder, config)
         backbone = load(folder, self.device, self.dtype, lower_case=shipped.lower_case)
@@ -298,7 +277,6 @@ class BertEncoder(WithMemory, TextTransformer):
             fingerprint=backbone.fingerprint,
             layers=layers,
             pooling=pooling,
-            special_tokens=bool(self.special_tokens),
             layer_merge=self.layer_merge,
             prompt=prompt,
             skip=(0, 0) if shipped.include_prompt else _n_of_prompt(backbone, frame, prompt),
@@ -308,7 +286,7 @@ class BertEncoder(WithMemory, TextTransformer):
             stride=self._resolve_stride(max_length - frame.n, max_length, prompt),
             dtype=self.dtype,
             lower_case=shipped.lower_case,
-            truncation_side=_resolve_side(self.truncation_side, backbone, shipped),
+            truncation_side=_resolve_side(self.overflow, backbone, shipped),
             token_weights=weights,
         )
         self.declared_ = shipped
@@ -345,12 +323,28 @@ class BertEncoder(WithMemory, TextTransformer):
 
         blocks, total = blocks_of(X, BLOCK)
         recipe, store = self._recipe, store_of(self.memory)
-        model = BertModel(self._backbone(), recipe, self.batch_size, store)
+        model = BertModel(self._backbone(), recipe, store)
         vectors, counts = vectors_of(
             blocks, model, store, recipe.merge, total=total, verbose=self.verbose
         )
         _warn_of_losses(counts.tolist(), len(vectors), recipe)
         return vectors
+
+    def store_weights_in_pickle(self) -> Self:
+        """Let pickles of this fitted encoder hold the files of its model.
+
+        Such a pickle needs no folder where it is loaded: its first use writes the files to a
+        temporary folder, which the process removes at its end. Other pickles hold the name of
+        the model and its fingerprint, a few kilobytes, and need the same model where they are
+        loaded.
+
+        Returns
+        -------
+        self : BertEncoder
+        """
+        check_is_fitted(self)
+        self._stores_weights = True
+        return self
 
     @property
     def layers_(self) -> tuple[int, ...]:
@@ -417,29 +411,25 @@ class BertEncoder(WithMemory, TextTransformer):
     def _resolve_normalize(self, shipped: Declared, pooling: str, is_last: bool) -> bool:
         if self.normalize != "auto":
             return bool(self.normalize)
-        is_declared = is_last and pooling == shipped.pooling and self.special_tokens
-        return bool(shipped.normalizes and is_declared)
+        return shipped.normalizes and is_last and pooling == shipped.pooling
 
     def _resolve_stride(self, room: int, max_length: int, prompt: str) -> int | None:
         """Tokens that windows share; None if there are none."""
-        if self.overflow == "cut" and not self.stride:
-            return None
-        if self.overflow == "cut" or self.stride >= room:
+        if isinstance(self.overflow, str):
+            return 0 if self.overflow == "windows" else None
+        if self.overflow >= room:
             raise ValueError(
-                f"stride={self.stride} needs overflow='windows' (got {self.overflow!r}) and "
-                f"must be smaller than the {room} tokens of text that fit in a window, "
-                f"with max_length={max_length} and prompt {prompt!r:.60}. Set "
-                "overflow='windows', a larger max_length, or a smaller stride."
+                f"overflow={self.overflow} is the number of tokens that windows share; expected"
+                f" fewer than the {room} tokens of text that fit in a window, with max_length="
+                f"{max_length} and prompt {prompt!r:.60}. Set a smaller one, or a larger "
+                "max_length."
             )
-        return int(self.stride)
+        return int(self.overflow)
 
     def _backbone(self) -> Backbone:
         """Return the model that this encoder was fitted with; refuse another one."""
         recipe = self._recipe
-        if self._files is None:
-            folder = locate(os.fspath(self.model), self.revision)
-        else:
-            folder = self._files.folder
+        folder = self._files.folder if self._files else locate(os.fspath(self.model))
         backbone = load(folder, self.device, recipe.dtype, lower_case=recipe.lower_case)
         if recipe.token_weights is not None:
             backbone = backbone.with_zipf(recipe.token_weights)
@@ -461,7 +451,7 @@ class BertEncoder(WithMemory, TextTransformer):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        if self.store_weights_in_pickle and self.__sklearn_is_fitted__():
+        if self._stores_weights:
             state["_files"] = self._files or ModelFiles.of(self._backbone().folder)
         return state
 
@@ -564,8 +554,10 @@ def _n_of_prompt(backbone: Backbone, frame: Frame, prompt: str) -> tuple[int, in
     return len(backbone.ids_of(before)) - len(frame.after) if before else 0, 0
 
 
-def _resolve_side(side: str | None, backbone: Backbone, shipped: Declared) -> str:
-    return side or shipped.truncation_side or backbone.tokenizer.truncation_side
+def _resolve_side(overflow: str | int, backbone: Backbone, shipped: Declared) -> str:
+    if overflow in ("cut_left", "cut_right"):
+        return str(overflow).removeprefix("cut_")
+    return shipped.truncation_side or backbone.tokenizer.truncation_side
 
 
 def _resolve_max_length(max_length: int | None, backbone: Backbone, shipped: Declared) -> int:

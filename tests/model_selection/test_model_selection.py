@@ -780,13 +780,13 @@ def test_without_memory_no_folder_is_left(tiny_bert, sentences, n_texts, tmp_pat
 
 
 def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentences, tmp_path):
-    encoder = BertEncoder(tiny_bert, max_length=7, special_tokens=False, pooling="zipf")
+    encoder = BertEncoder(tiny_bert, max_length=7, truncate_dim=9, pooling="zipf")
     cut = rf"\d+ of {len(set(sentences))} texts were cut off at max_length=7"
     with pytest.warns(UserWarning, match=cut) as seen:
         search = searched(encoder, sentences, layers=[1], pooling=["mean"], n_texts=100)
     assert len([w for w in seen if "cut off" in str(w.message)]) == 1  # none of its views
     used = search.best_estimator_["encode"]
-    assert (used.max_length, used.special_tokens) == (7, False)
+    assert (used.max_length, used.truncate_dim) == (7, 9)
     assert used.pooling == "mean"
     assert not hasattr(encoder, "layers_")  # what was given stays unfitted
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from skcalib.encoders.model.forward import first_position
-from skcalib.encoders.model.proof import check, fastest_pass, proof_of
+from skcalib.encoders.model.forward import ForwardPass, first_position, moved
+from skcalib.encoders.model.proof import check, fastest_way, proof_of
 from skcalib.encoders.model.tokens import (
     CONTINUES,
     SPACES,
@@ -104,8 +104,8 @@ class Backbone:
         proof = proof_of(module, self.words, marks, self.n_positions)
         self.is_causal = proof.is_causal
         with quiet_transformers():
-            self.forward = fastest_pass(module, proof)
-        self.forward.prepare(device, dtype)
+            way = fastest_way(module, proof)
+        self.forward = ForwardPass(module, way, device, moved(module, way, device, dtype))
         check(self.forward, proof, tolerance=0.2)
 
     def not_embedded(self, token: int, text: str) -> ValueError:
