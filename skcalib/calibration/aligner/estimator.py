@@ -62,7 +62,7 @@ class SpaceAligner(
     See Also
     --------
     SimilarityScale.equivalent : Move a threshold from one model to another.
-    skcalib.inspection.provenance : Which model stored vectors come from.
+    skcalib.monitoring.provenance : Which model stored vectors come from.
 
     Notes
     -----

@@ -15,7 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import BertEncoder, Whitening
 from skcalib.datasets import load_toy_sts
-from skcalib.inspection import mahalanobis
+from skcalib.monitoring import mahalanobis
 
 ATTRIBUTES = (
     *("mean_", "components_", "explained_variance_", "explained_variance_ratio_"),

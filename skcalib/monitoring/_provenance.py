@@ -102,7 +102,7 @@ def provenance(whitening: Whitening, X: Any) -> Provenance:
     --------
     >>> import numpy as np
     >>> from skcalib import Whitening
-    >>> from skcalib.inspection import provenance
+    >>> from skcalib.monitoring import provenance
     >>> rng = np.random.default_rng(0)
     >>> old, new = (rng.normal(size=(500, 4)) @ rng.normal(size=(4, 32)) for _ in range(2))
     >>> whitening = Whitening(noise="auto").fit(old[:400])

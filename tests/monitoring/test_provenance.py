@@ -5,7 +5,7 @@ import pytest
 
 from skcalib import BertEncoder, Whitening
 from skcalib.datasets import load_docstrings, load_questions
-from skcalib.inspection import provenance
+from skcalib.monitoring import provenance
 
 
 @pytest.fixture(scope="module")
