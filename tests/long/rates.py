@@ -36,7 +36,7 @@ from skcalib import (
     ZeroShotClassifier,
     clear_caches,
 )
-from skcalib.inspection import ShiftMonitor, mahalanobis, mahalanobis_threshold, shift
+from skcalib.monitoring import mahalanobis, mahalanobis_threshold, shift
 from skcalib.statistics.bootstrap import interval, leads
 
 D = 16
@@ -210,12 +210,6 @@ def shift_of_some_fitted(source, n):
     return 0.05, shift(Whitening(noise="auto").fit(X), some, X).p_value <= 0.05
 
 
-def false_alarm_rate(source, n):
-    whitening = Whitening(noise="auto").fit(source.fitted(100))
-    monitor = ShiftMonitor(whitening, false_alarm_rate=0.1).fit(source.fitted(n))
-    return 0.1, monitor.update(source.fitted(10 * n)).is_shifted_
-
-
 def query_p_value(source, n):
     search = SearchEncoder().fit(source.new(100), queries=source.fitted(n))
     return 0.1, search.query_p_value(source.fitted(40)) <= 0.1
@@ -277,6 +271,7 @@ NUMBERS = {
 
 COUNT_NEAR_COPIES = (
     rejection_rate,
+    shift_p_value,
     false_pairs,
     false_pairs_of_new,
     interval_of_a_difference,
