@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
@@ -17,11 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import warn
 from skcalib.compat import Interval, StrOptions, _fit_context
 from skcalib.encoders.model.carried import ModelFiles
-from skcalib.encoders.model.declared import Declared, declared, wants_prompt
+from skcalib.encoders.model.declared import declared, wants_prompt
 from skcalib.encoders.model.entries import CONFIG, entries
 from skcalib.encoders.model.files import load, locate
 from skcalib.encoders.poolings import POOLINGS
-from skcalib.encoders.recipe import TEXT, Recipe, around
+from skcalib.encoders.recipe import Recipe
+from skcalib.encoders.resolve import LAYER_NAMES, recipe_for
 from skcalib.encoders.sources import BLOCK, WithMemory, store_of, vectors_of
 from skcalib.encoders.store.store import VectorStore
 from skcalib.inputs.texts import TextTransformer, blocks_of
@@ -30,14 +30,6 @@ from skcalib.process.dask import check_lazy, lazily
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone
-    from skcalib.encoders.model.tokens import Frame
-
-LAYER_NAMES = {
-    "last": (-1,),
-    "last2": (-2, -1),
-    "first_last": (1, -1),
-    "embedding_last": (0, -1),
-}
 
 
 @dataclass(eq=False, repr=False)
@@ -254,41 +246,15 @@ class BertEncoder(WithMemory, TextTransformer):
         config = entries(folder, CONFIG)
         shipped = declared(folder, config)
         backbone = load(folder, self.device, self.dtype, lower_case=shipped.lower_case)
-        weights = None
         if self.token_counts is not None:
-            weights = backbone.weights_by(self.token_counts)
-            backbone = backbone.with_zipf(weights)
-        layers = resolve_layers(self.layers, backbone.n_layers)
-        pooling = _resolve_pooling(self.pooling, shipped)
-        prompt = shipped.prompt(self.prompt)
-        max_length = _resolve_max_length(self.max_length, backbone, shipped)
-        frame = _frame(backbone, prompt, max_length)
-        if POOLINGS[pooling].by_frequency:
-            backbone.require_zipf()
+            backbone = backbone.with_zipf(backbone.weights_by(self.token_counts))
         if self.prompt is None and wants_prompt(self.model, config, shipped):
             warn(
                 f"The model {str(self.model)!r} is an e5 by name and needs a prompt, but its "
                 "folder declares none. Set prompt='query: ', or 'passage: ' for documents of a "
                 "search; '' uses none."
             )
-        self._warn_of_choices(backbone, shipped, pooling, layers)
-        width = self.truncate_dim or shipped.truncate_dim or backbone.width
-        recipe = Recipe(
-            fingerprint=backbone.fingerprint,
-            layers=layers,
-            pooling=pooling,
-            layer_merge=self.layer_merge,
-            prompt=prompt,
-            skip=(0, 0) if shipped.include_prompt else _n_of_prompt(backbone, frame, prompt),
-            max_length=max_length,
-            truncate_dim=min(width, backbone.width),
-            normalize=self._resolve_normalize(shipped, pooling, layers == (backbone.n_layers,)),
-            stride=self._resolve_stride(max_length - frame.n, max_length, prompt),
-            dtype=self.dtype,
-            lower_case=shipped.lower_case,
-            truncation_side=_resolve_side(self.overflow, backbone, shipped),
-            token_weights=weights,
-        )
+        recipe = recipe_for(self, backbone, shipped)
         self.declared_ = shipped
         self._recipe = recipe  # the last, since it marks the encoder as fitted
         return self
@@ -380,52 +346,6 @@ class BertEncoder(WithMemory, TextTransformer):
     def _n_features_out(self) -> int:
         return self._recipe.n_features
 
-    def _warn_of_choices(
-        self, backbone: Backbone, shipped: Declared, pooling: str, layers: tuple[int, ...]
-    ) -> None:
-        asked = self.prompt or ""
-        if asked not in shipped.prompts and re.fullmatch(r"\w+", asked):
-            warn(
-                f"prompt={asked!r} is not the name of a prompt that the folder declares; "
-                f"it declares {sorted(shipped.prompts)}. So the word itself is put before each "
-                "text. Pass a declared name, or a whole prompt, such as 'query: '."
-            )
-        if TEXT not in asked and (slots := re.findall(r"\{\w*\}", asked)):
-            warn(
-                f"prompt={asked!r:.60} has {slots[0]}, which is put before each text as it is, "
-                f"with the rest of the prompt. Write {TEXT} where the text belongs."
-            )
-        if POOLINGS[pooling].token == 0 and backbone.is_causal:
-            warn(
-                f"pooling={pooling!r} uses the first token of each text. In a decoder such as "
-                "this model, the first token attends only to itself. Set pooling='last' or "
-                "'mean'."
-            )
-        elif set(layers) == {0} and POOLINGS[pooling].token is not None:
-            warn(
-                f"pooling={pooling!r} with layers=0 uses the embedding of one token. If that "
-                "is a special token, all texts get the same vector. Set layers=1 or more, or "
-                "pooling='mean'."
-            )
-
-    def _resolve_normalize(self, shipped: Declared, pooling: str, is_last: bool) -> bool:
-        if self.normalize != "auto":
-            return bool(self.normalize)
-        return shipped.normalizes and is_last and pooling == shipped.pooling
-
-    def _resolve_stride(self, room: int, max_length: int, prompt: str) -> int | None:
-        """Tokens that windows share; None if there are none."""
-        if isinstance(self.overflow, str):
-            return 0 if self.overflow == "windows" else None
-        if self.overflow >= room:
-            raise ValueError(
-                f"overflow={self.overflow} is the number of tokens that windows share; expected"
-                f" fewer than the {room} tokens of text that fit in a window, with max_length="
-                f"{max_length} and prompt {prompt!r:.60}. Set a smaller one, or a larger "
-                "max_length."
-            )
-        return int(self.overflow)
-
     def _backbone(self) -> Backbone:
         """Return the model that this encoder was fitted with; refuse another one."""
         recipe = self._recipe
@@ -481,26 +401,6 @@ def _encode_with(fitted: BertEncoder, memory: Any, texts: Sequence[str]) -> np.n
     return copy(fitted).set_params(memory=memory).transform(texts)
 
 
-def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:
-    """Resolve `layers` to indices of hidden states, counted from 0."""
-    indices = LAYER_NAMES.get(layers, layers) if isinstance(layers, str) else layers
-    indices = (indices,) if isinstance(indices, Integral) else tuple(indices)
-    are_ints = all(isinstance(i, Integral) and not isinstance(i, bool) for i in indices)
-    if not indices or not are_ints:
-        raise ValueError(
-            f"layers={layers!r}; expected an int, a tuple of one or more ints, or one of "
-            f"{sorted(LAYER_NAMES)}."
-        )
-    for i in indices:
-        if not -n_layers - 1 <= i <= n_layers:
-            raise ValueError(
-                f"layers={layers!r} asks for hidden state {i}; this model has {n_layers} "
-                f"layers, so its hidden states are 0 (embeddings) to {n_layers}, or "
-                f"{-n_layers - 1} to -1 from the end."
-            )
-    return tuple(int(i) % (n_layers + 1) for i in indices)
-
-
 def _warn_of_losses(counts: Sequence[int], n_texts: int, recipe: Recipe) -> None:
     """Warn of cut and unknown texts."""
     n_tokens, n_unknown, n_cut = counts
@@ -516,59 +416,3 @@ def _warn_of_losses(counts: Sequence[int], n_texts: int, recipe: Recipe) -> None
             f"{n_cut} of {n_texts} texts were cut off at max_length={length} tokens. "
             "Set overflow='windows' to encode them whole."
         )
-
-
-def _resolve_pooling(pooling: str, shipped: Declared) -> str:
-    if pooling == "auto" and shipped.pooling not in POOLINGS:
-        raise ValueError(
-            f"The folder declares the pooling {shipped.pooling!r}; BertEncoder has only "
-            f"{tuple(POOLINGS)}. Pass one of these as pooling to leave out the other modules, "
-            "or wrap the SentenceTransformer in a TextEncoder to apply all of them."
-        )
-    return shipped.pooling if pooling == "auto" else pooling
-
-
-def _frame(backbone: Backbone, prompt: str, max_length: int) -> Frame:
-    """Tokens around each text; refuse a prompt without room for a text, or with two."""
-    if (n_texts := prompt.count(TEXT)) > 1:
-        raise ValueError(
-            f"The prompt {prompt!r:.60} has {TEXT} {n_texts} times; expected it once, where "
-            "the text belongs."
-        )
-    frame = backbone.frame(prompt)
-    if prompt and frame.n >= max_length:
-        raise ValueError(
-            f"The prompt {prompt!r:.60} has {frame.n} tokens, including special ones, and "
-            f"max_length={max_length} leaves no room for a text, so that all texts would get "
-            "the same vector. Set a larger max_length, or a shorter prompt."
-        )
-    return frame
-
-
-def _n_of_prompt(backbone: Backbone, frame: Frame, prompt: str) -> tuple[int, int]:
-    """Count the tokens of a prompt before and after a text, with the special ones beyond."""
-    before, after = around(prompt)
-    if after:
-        return len(frame.before) if before else 0, len(frame.after)
-    # As in sentence-transformers, which may count the last space as a token of the prompt.
-    return len(backbone.ids_of(before)) - len(frame.after) if before else 0, 0
-
-
-def _resolve_side(overflow: str | int, backbone: Backbone, shipped: Declared) -> str:
-    if overflow in ("cut_left", "cut_right"):
-        return str(overflow).removeprefix("cut_")
-    return shipped.truncation_side or backbone.tokenizer.truncation_side
-
-
-def _resolve_max_length(max_length: int | None, backbone: Backbone, shipped: Declared) -> int:
-    # What a folder declares has priority over the tokenizer's limit.
-    usual = min(shipped.max_length or backbone.max_length, backbone.n_positions)
-    added = backbone.tokenizer.num_special_tokens_to_add()
-    most, length = max(usual, backbone.max_length), max_length or usual
-    if not added < length <= most:
-        source = "" if max_length else " is declared by the folder (max_seq_length)"
-        raise ValueError(
-            f"max_length={length}{source}; this model accepts {added + 1} to {most} tokens, "
-            f"including its {added} special tokens. Set max_length to a number in this range."
-        )
-    return int(length)

@@ -59,14 +59,11 @@ class Pooler:
         shape = len(lengths), len(self._layers), n_poolings, width
         self._vectors = torch.empty(shape, dtype=torch.float32, device=device)
         position = np.concatenate([*map(np.arange, lengths)])
-        left = np.where(lengths > sum(skip), lengths - sum(skip), lengths)
-        first = np.repeat(np.where(left < lengths, skip[0], 0), lengths)
-        pooled = (position >= first) & (position < first + np.repeat(left, lengths))
+        lengths, pooled = _without(skip, lengths, position)
         self._pooled = None if pooled.all() else torch.from_numpy(pooled).to(device)
         place, special = position[pooled] + 1.0, special[pooled]
         zipf = None if zipf is None else zipf[pooled]
-        self.lengths = lengths = left
-        starts = np.cumsum(lengths) - lengths
+        self.lengths, starts = lengths, np.cumsum(lengths) - lengths
         no_own = np.logical_and.reduceat(special, starts)
         own = ~special | np.repeat(no_own, lengths)
         self.n_own = np.add.reduceat(own, starts, dtype=np.int64)
@@ -78,12 +75,7 @@ class Pooler:
             counts = own if how.own else np.ones_like(own)
             if how.weight is not None:
                 raw = how.weight(counts, place, zipf)
-                total = np.add.reduceat(raw, starts)
-                if (nothing := total == 0).any():
-                    raw = np.where(nothing[text], own, raw)
-                    total = np.add.reduceat(raw, starts)
-                shares[i] = raw / total[text]
-                weights[:, i] = np.where(nothing, NEGLIGIBLE * total, total)
+                shares[i], weights[:, i] = _shares(raw, own, starts, text)
             elif how.token is None:  # a maximum
                 # Tokens that do not count go into an extra row, which is dropped.
                 target[i] = np.where(counts, text, len(lengths))
@@ -134,6 +126,29 @@ class Pooler:
     def vectors(self) -> np.ndarray:
         """Vectors of the texts, (B, n_slots, d), once every layer was added."""
         return self._vectors.flatten(1, 2).cpu().numpy()
+
+
+def _without(
+    skip: tuple[int, int], lengths: np.ndarray, position: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lengths of texts without a prompt, and which tokens are left."""
+    left = np.where(lengths > sum(skip), lengths - sum(skip), lengths)
+    first = np.repeat(np.where(left < lengths, skip[0], 0), lengths)
+    return left, (position >= first) & (position < first + np.repeat(left, lengths))
+
+
+def _shares(
+    raw: np.ndarray, own: np.ndarray, starts: np.ndarray, text: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the share of each token in the mean of its text, and the weight of each text.
+
+    ``raw`` are the weights of tokens, (N,), ``own`` those where all of a text are 0.
+    """
+    total = np.add.reduceat(raw, starts)
+    if (nothing := total == 0).any():
+        raw = np.where(nothing[text], own, raw)
+        total = np.add.reduceat(raw, starts)
+    return raw / total[text], np.where(nothing, NEGLIGIBLE * total, total)
 
 
 class Joined:
