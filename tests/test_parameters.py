@@ -72,7 +72,7 @@ def test_masked_weights_are_missing():
 
 
 # Where and how vectors are computed: these act at once, and change no result.
-OF_THE_PROCESS = {"batch_size", "device", "memory", "model", "name", "revision", "verbose"}
+OF_THE_PROCESS = {"batch_size", "device", "memory", "model", "name", "verbose"}
 
 
 def others(kind, name, value):

@@ -42,7 +42,7 @@ from skcalib.datasets import fetch_sts
 from skcalib.evaluation import evaluate_labeled
 from skcalib.model_selection import SelfRetrieval
 from skcalib.model_selection._candidates import Candidate, Evidence
-from skcalib.model_selection._scores import Scored, choose
+from skcalib.model_selection._scores import Found, Scored, choose
 from skcalib.model_selection._views import near_duplicates
 from skcalib.statistics.bootstrap import leads, resamples
 
@@ -335,12 +335,12 @@ def test_a_strong_whitening_is_tried_where_the_mean_has_outliers(outlier, senten
     """As in inner layers. An output that was trained for cosines has none."""
 
     def vectors(texts):
-        return hashed(texts) + [outlier, *[0] * 15]
+        found = hashed(texts)
+        return found * [1 + outlier / 10, *[1] * 15] + [outlier, *[0] * 15]
 
-    for task in (None, "similarity"):
-        search = searched(vectors, sentences, task=task, n_texts=60)
-        strong = "Whitening(noise='auto', power=1.0)"
-        assert (strong in search.cv_results_["calibrator"]) == (outlier > 0)
+    search = searched(vectors, sentences, n_texts=60)
+    strong = "Whitening(n_groups='many', noise='auto')"
+    assert (strong in search.cv_results_["calibrator"]) == (outlier > 0)
     for asked in ({"task": "topics"}, {"task": "matches"}, {"n_groups": 3}):
         search = searched(vectors, sentences, n_texts=60, **asked)
         assert "strong" not in search.cv_results_["candidate"]
@@ -554,7 +554,9 @@ def scored(seed=0, asked=False, **gains):
     ],
 )
 def test_a_calibration_is_chosen_by_evidence(gains, asked, expected):
-    chosen, reason = choose([scored(asked=asked, **gains)], np.arange(300), seed=0)
+    chosen, reason = choose(
+        Found([scored(asked=asked, **gains)], True, True), np.arange(300), seed=0
+    )
     assert chosen.candidate.name == expected
     assert repr(expected) in reason or expected == "raw"
 
@@ -563,7 +565,7 @@ def test_of_equal_calibrations_one_is_rarely_called_better(monkeypatch):
     weights, found = resamples(np.arange(300), 0), 0  # drawn once, which takes most of the time
     monkeypatch.setattr("skcalib.model_selection._scores.resamples", lambda *_: weights)
     for seed in range(60):
-        chosen, _ = choose([scored(seed=seed)], np.arange(300), seed=0)
+        chosen, _ = choose(Found([scored(seed=seed)], True, True), np.arange(300), seed=0)
         found += chosen.candidate.name != "raw"
     assert found <= 5  # 2.5 % are 1.5
 
@@ -780,13 +782,13 @@ def test_without_memory_no_folder_is_left(tiny_bert, sentences, n_texts, tmp_pat
 
 
 def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentences, tmp_path):
-    encoder = BertEncoder(tiny_bert, max_length=7, special_tokens=False, pooling="zipf")
+    encoder = BertEncoder(tiny_bert, max_length=7, truncate_dim=9, pooling="zipf")
     cut = rf"\d+ of {len(set(sentences))} texts were cut off at max_length=7"
     with pytest.warns(UserWarning, match=cut) as seen:
         search = searched(encoder, sentences, layers=[1], pooling=["mean"], n_texts=100)
     assert len([w for w in seen if "cut off" in str(w.message)]) == 1  # none of its views
     used = search.best_estimator_["encode"]
-    assert (used.max_length, used.special_tokens) == (7, False)
+    assert (used.max_length, used.truncate_dim) == (7, 9)
     assert used.pooling == "mean"
     assert not hasattr(encoder, "layers_")  # what was given stays unfitted
 
@@ -855,7 +857,7 @@ def test_topics_are_smoothed(tiny_bert, sentences):
 @pytest.mark.parametrize(
     ("params", "step"),
     [
-        ({"task": "similarity"}, Whitening(noise="auto")),
+        ({"task": "similarity"}, Whitening(noise="auto", n_groups="many")),
         ({"task": "duplicates"}, Whitening(power=0)),
         ({"task": "matches"}, Whitening(power=0)),
         ({"task": "topics"}, Whitening(noise="auto")),
@@ -894,7 +896,7 @@ def test_where_there_is_nothing_to_choose_nothing_is_scored(sentences):
     assert search.n_texts_ == search.best_index_ == 0
     assert np.isnan(search.cv_results_["score"]).tolist() == [True]
     assert "there is nothing else to compare" in search.reason_
-    assert searched(counted, sentences, task="similarity", n_texts=100).n_texts_ == 100
+    assert searched(counted, sentences, n_texts=100).n_texts_ == 100
 
 
 def test_a_number_of_clusters_reaches_the_whitening(tiny_bert, sentences):

@@ -101,23 +101,23 @@ def _loaded(
     return backbone
 
 
-def locate(model: str, revision: str | None = None) -> Path:
+def locate(model: str) -> Path:
     """Find the folder of a model: a local folder, "minilm", or a hub id (cache, then hub).
 
     A model in the cache is used without asking the hub, so that results do not change
-    during a study; pass another `revision` to update. If there is no such model, an OSError
-    is raised.
+    during a study; "id@revision" updates it. If there is no such model, an OSError is raised.
     """
     folder = Path(model).expanduser()
     if (folder / CONFIG).is_file():
         return folder
-    is_hub_id = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model)  # name, or owner/name
-    if is_hub_id and not folder.exists():
+    # A name, or owner/name, and perhaps a revision.
+    hub_id = re.fullmatch(r"(\w[\w.-]*(?:/\w[\w.-]*)?)(?:@(.+))?", model)
+    if hub_id and not folder.exists():
         if model == "minilm":
             from skcalib.datasets import minilm_path
 
             return Path(minilm_path())
-        folder = Path(_snapshot(model, revision))
+        folder = Path(_snapshot(*hub_id.groups()))
     if not (folder / CONFIG).is_file():
         if folder.is_dir():
             refuse_inner(folder)

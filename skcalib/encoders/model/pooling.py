@@ -10,8 +10,11 @@ import numpy as np
 import torch
 from torch.nn.functional import embedding_bag
 
-from skcalib.encoders.recipe import SLOTS, Slots
+from skcalib.encoders.model.backbone import Backbone
+from skcalib.encoders.poolings import SLOTS, slot_of
+from skcalib.encoders.recipe import Recipe, Slots
 from skcalib.encoders.sources import Records
+from skcalib.encoders.store.store import VectorStore
 
 # Factor of the weight of a window in which a pooling finds no token to count. Beside other
 # windows of a long text it is lost to rounding.
@@ -29,8 +32,8 @@ class Pooler:
     tokens count as its own, so that every text has a defined vector. A text whose weights are
     all 0 is averaged over its own tokens with equal weights.
 
-    The first ``skip`` tokens of each text, those of a prompt, are not pooled, except in a text
-    that has no others.
+    ``skip`` is the number of tokens at the beginning and at the end of each text, those of a
+    prompt, that are not pooled, except in a text that has no others.
 
     Attributes
     ----------
@@ -48,7 +51,7 @@ class Pooler:
         slots: Slots,
         width: int,
         device: torch.device | str = "cpu",
-        skip: int = 0,
+        skip: tuple[int, int] = (0, 0),
     ):
         self._layers = np.array(slots.layers)
         self._poolings = [SLOTS[name] for name in slots.poolings]
@@ -56,11 +59,13 @@ class Pooler:
         shape = len(lengths), len(self._layers), n_poolings, width
         self._vectors = torch.empty(shape, dtype=torch.float32, device=device)
         position = np.concatenate([*map(np.arange, lengths)])
-        pooled = position >= np.repeat(np.where(lengths > skip, skip, 0), lengths)
+        left = np.where(lengths > sum(skip), lengths - sum(skip), lengths)
+        first = np.repeat(np.where(left < lengths, skip[0], 0), lengths)
+        pooled = (position >= first) & (position < first + np.repeat(left, lengths))
         self._pooled = None if pooled.all() else torch.from_numpy(pooled).to(device)
         place, special = position[pooled] + 1.0, special[pooled]
         zipf = None if zipf is None else zipf[pooled]
-        self.lengths = lengths = np.where(lengths > skip, lengths - skip, lengths)
+        self.lengths = lengths = left
         starts = np.cumsum(lengths) - lengths
         no_own = np.logical_and.reduceat(special, starts)
         own = ~special | np.repeat(no_own, lengths)
@@ -205,3 +210,36 @@ class _Text:
     def vectors(self) -> np.ndarray:
         """Vectors of the text, float32."""
         return (self._sums / np.where(self._maxima, 1, self._weights)).astype(np.float32)
+
+
+def slots_of(recipe: Recipe, backbone: Backbone, store: VectorStore | None) -> Slots:
+    """Return the slots that a recipe needs, or all that a store keeps, if it keeps these."""
+    slot, needed = recipe.slot, list(recipe.layers)
+    if store is None:
+        return _slots(needed, [slot], list(range(len(needed))))
+    n_states = backbone.n_layers + 1
+    kept_layers = range(n_states) if store.layers is None else store.layers
+    layers = sorted({i + n_states if i < 0 else i for i in kept_layers})
+    kept = {name for p in store._poolings for name in (slot_of(p), f"{p}_own")}
+    if slot not in kept or not {*needed} <= {*layers} <= {*range(n_states)}:
+        raise ValueError(
+            f"The store keeps the hidden states {layers} with pooling={store.pooling!r}; this "
+            f"encoder uses {needed} with {recipe.pooling!r}, and its model has 0 to "
+            f"{backbone.n_layers}. Create a VectorStore with the layers and the pooling of the "
+            "encoder, or without both."
+        )
+    rare = store.pooling is not None or SLOTS[slot].of_decoders or backbone.is_causal
+    poolings = [
+        name
+        for name, how in SLOTS.items()
+        if name in kept
+        and (rare or not how.of_decoders)
+        and (backbone.has_zipf or not how.by_frequency)
+    ]
+    places = [layers.index(i) * len(poolings) + poolings.index(slot) for i in needed]
+    return _slots(layers, poolings, places)
+
+
+def _slots(layers: list[int], poolings: list[str], asked: list[int]) -> Slots:
+    names = [f"{layer} {pooling}" for layer in layers for pooling in poolings]
+    return Slots(names, asked, layers, poolings)
