@@ -44,6 +44,29 @@ def limit_blas(n_threads: int) -> Iterator[None]:
         yield
 
 
+_torch_lock = fork_safe_lock()
+_torch_threads: list[int] = []  # before the contexts that overlap, once for each of them
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Let torch use one thread. When contexts overlap, each restores what the first one found.
+
+    The number is partly one of the process and partly one of the Python thread, so that each
+    thread has to restore it, and a thread that starts meanwhile would read 1.
+    """
+    import torch
+
+    with _torch_lock:
+        _torch_threads.append(_torch_threads[0] if _torch_threads else torch.get_num_threads())
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _torch_lock:
+            torch.set_num_threads(_torch_threads.pop())
+
+
 def map_row_ranges(
     job: Callable[[Iterable[slice]], Any],
     n_rows: int,
