@@ -1,7 +1,7 @@
 """New topics in a sample of one domain: how often tests see them, and how often by mistake.
 
-A whitening is fitted on up to 1,000 texts of three quarters of the classes of a set. A sample of
-400 other texts has none of the other classes, or a quarter of its texts. The cells have the
+A whitening is fitted on up to 1,000 texts of three quarters of the classes of a set. A sample
+of 400 other texts has none of the other classes, or a quarter of its texts. The cells have the
 percentage of 20 samples with a p-value below 0.01.
 
 Contenders: `shift`; Kolmogorov-Smirnov's test of the coordinates along the ten leading axes of

@@ -52,13 +52,14 @@ _torch_threads: list[int] = []  # before the contexts that overlap, once for eac
 def one_torch_thread() -> Iterator[None]:
     """Let torch use one thread. When contexts overlap, each restores what the first one found.
 
-    The number is partly one of the process and partly one of the Python thread, so that each
-    thread has to restore it, and a thread that starts meanwhile would read 1.
+    Each Python thread has a number of its own, which it takes from that of the process when it
+    first reads it: a thread that starts meanwhile would read 1 as the number before.
     """
     import torch
 
     with _torch_lock:
-        _torch_threads.append(_torch_threads[0] if _torch_threads else torch.get_num_threads())
+        own = torch.get_num_threads()  # reads it, also where it does not count
+        _torch_threads.append(_torch_threads[0] if _torch_threads else own)
         torch.set_num_threads(1)
     try:
         yield
