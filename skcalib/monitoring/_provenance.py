@@ -143,9 +143,9 @@ def provenance(whitening: Whitening, X: Any) -> Provenance:
     spread = _spread_of_others(moments, weights) / (elsewhere - at_home)
     if 1 - DEVIATIONS * spread < FOREIGN_SAMPLE:
         raise ValueError(
-            f"Vectors of {X.shape[1]} columns like these do not identify a model: samples "
-            f"of another one are at a distance of 1 ± {spread:.2g}, and of the same model "
-            f"at up to {FOREIGN_SAMPLE}. Pass the whole vectors, as before they were cut off."
+            f"Vectors of {X.shape[1]} columns like these do not identify a model: those of "
+            f"another one are at a distance of 1 ± {spread:.2g}, and of the same one at up to "
+            f"{FOREIGN_SAMPLE}. Pass the whole vectors, as before they were cut off."
         )
     unit, lengths = unit_rows(X)
     if not lengths.any():
