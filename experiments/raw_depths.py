@@ -3,7 +3,8 @@
 Cells are seven depths of 30 blocks under four poolings: means, means without the first token,
 the last token, and the last token with words around the text. 500 training texts are fitted and
 500 test texts scored by R-precision of each labeled set; STS-B's test pairs are scored by
-Spearman's rho after a fit on their sentences. "told" knows the number of groups.
+Spearman's rho after a fit on their sentences. "told" knows the number of groups; "raw" is the
+score itself.
 """
 
 import numpy as np
@@ -53,13 +54,16 @@ def rows(encode, options):
         for pooling in POOLINGS:
             for fit, score, k in cells(encode, options, name, pooling):
                 raw = score(FunctionTransformer())
-                for step, map_ in steps(k).items():
-                    gained = score(map_.fit(fit)) - raw
+                gained = {step: score(map_.fit(fit)) - raw for step, map_ in steps(k).items()}
+                for step, value in ({"raw": raw} | gained).items():
                     for group in (pooling, "all"):
-                        gains.setdefault((name, step, group), []).append(gained)
+                        gains.setdefault((name, step, group), []).append(value)
     for (name, step, pooling), gained in gains.items():
         row = {"data": name, "step": step, "pooling": pooling, "cells": len(gained)}
-        yield row | {"mean": f"{np.mean(gained):+z.1f}", "worst": f"{np.min(gained):+z.1f}"}
+        sign = "" if step == "raw" else "+"
+        for column, value in (("mean", np.mean(gained)), ("worst", np.min(gained))):
+            row[column] = f"{value:{sign}z.1f}"
+        yield row
 
 
 def cells(encode, options, name, pooling):
