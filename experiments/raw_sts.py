@@ -29,6 +29,7 @@ CUT = "first_last", "last token, prompt"  # to some of the dimensions
 KEPT = 16, 32, 64, 128, 256, 384
 STEPS = {
     "raw": FunctionTransformer(),
+    "centered": Whitening(power=0),
     "flow": NormalizingFlow(random_state=0),
     "exact": Whitening(),
     "exact, 256": Whitening(256),
@@ -47,7 +48,7 @@ def stored(encode, options, **params):
 
 
 def rows(encode, options):
-    sets = {name: pairs(name) for name in options.only or STS}
+    sets = {name: drawn_pairs(name, options.most) for name in options.only or STS}
     for feature, params in FEATURES.items():
         encoder = stored(encode, options, **params).fit([""])
         steps = STEPS | (
@@ -70,6 +71,13 @@ def rows(encode, options):
                     row["value"] = f"{score:.1f}"
                     row["difference"] = f"{score - samples[0, 0]:+z.1f}"
                     yield row | {"low": f"{low:+z.1f}", "high": f"{high:+z.1f}"}
+
+
+def drawn_pairs(name, most):
+    """Return pairs of a set and their grades: all, or some at random."""
+    both, grades = pairs(name)
+    rows = np.random.default_rng(0).permutation(len(both))[:most]
+    return both[rows], grades[rows]
 
 
 def of_set(steps, X, vectors, places, grades):
