@@ -107,8 +107,11 @@ def candidates_of(
         calibrator = named[asked].calibrator
         named[asked] = Candidate(asked, calibrator, Evidence.NONE, asked_by=asked_by)
     for name, calibrator in own or []:
-        added = Candidate(name, calibrator, Evidence.BOTH)
-        named[name] = named.get(name, added)._replace(calibrator=calibrator)
+        replaced = named.get(name, Candidate(name, calibrator, Evidence.BOTH))
+        if replaced.evidence is Evidence.NEVER:
+            replaced = replaced._replace(evidence=Evidence.BOTH)
+        # One's own is tried everywhere.
+        named[name] = replaced._replace(calibrator=calibrator, is_tried=_everywhere)
     return [*named.values()]
 
 

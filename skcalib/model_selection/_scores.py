@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import clone
 
 from skcalib.base import progress
@@ -71,7 +72,7 @@ def search(
             if is_shipped:
                 is_trained = not not_trained(is_shipped, fitted_on)
             tried = [c for c in candidates if c.is_tried(is_shipped, fitted_on)]
-            scored.append([Scored(state, c, _ranks(folds, c.calibrator)) for c in tried])
+            scored.append([Scored(state, c, _ranks(folds, c)) for c in tried])
             advance(1)
     return Found(scored, is_trained, all(views.are_long for views in halves))
 
@@ -89,14 +90,30 @@ def _fold(encoders: AsGiven | HiddenStates, state: State, views: Views, others: 
     return views, encoded(encoder, views.texts), fit_on
 
 
-def _ranks(folds: Sequence[Fold], calibrator: Any) -> np.ndarray:
+def _ranks(folds: Sequence[Fold], candidate: Candidate) -> np.ndarray:
     """Rank the texts of each fold by a fit on the other."""
     ranks = []
     for views, vectors, fit_on in folds:
-        if calibrator != "passthrough":
-            vectors = np.asarray(clone(calibrator).fit(fit_on).transform(vectors))
+        if candidate.calibrator != "passthrough":
+            # Some calibrators change the vectors that they get.
+            fitted = clone(candidate.calibrator).fit(fit_on.copy())
+            vectors = _checked(fitted.transform(vectors.copy()), len(vectors), candidate)
         ranks.append(views.reciprocal_ranks(vectors))
     return np.hstack(ranks)
+
+
+def _checked(vectors: Any, n: int, candidate: Candidate) -> np.ndarray:
+    """Return what a candidate makes of n vectors, or raise a ValueError that names it."""
+    if issparse(vectors) or np.ndim(vectors) != 2 or len(vectors) != n:
+        came = f"a {type(vectors).__name__} of shape {np.shape(vectors)}"
+    elif not np.isfinite(array := np.asarray(vectors, dtype=np.float64)).all():
+        came = "vectors that are not finite"
+    else:
+        return array
+    raise ValueError(
+        f"The candidate {candidate.name!r} returned {came}; expected a dense array of {n} rows "
+        f"of finite numbers. Correct {candidate.calibrator!r:.80}, or leave it out."
+    )
 
 
 def choose(found: Found, groups: np.ndarray, seed: int) -> tuple[Scored, str]:
