@@ -10,6 +10,7 @@ the 95 % interval of a paired bootstrap over pairs. "mean" is the average of the
 import numpy as np
 from data import LENGTH, LENGTH_WITH_TEMPLATE, STS, TEMPLATE, pairs, sentences
 from measures import correlations, intervals, resampled, unit
+from sklearn.base import clone
 from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import NormalizingFlow, VectorStore, Whitening
@@ -54,13 +55,15 @@ def rows(encode, options):
         steps = STEPS | (
             BY_DIMENSION if feature in ("first_last", "last token, prompt") else {}
         )
-        train = encoder.transform(list(sentences()))
+        maps = fitted_steps(steps, encoder.transform(list(sentences())))
         found = {}
         for name, (both, grades) in sets.items():
             texts, places = np.unique(both, return_inverse=True)
-            vectors, places = encoder.transform(list(texts)), places.reshape(both.shape)
-            for fitted, X in (("target", vectors), ("train", train)):
-                found[name, fitted] = of_set(steps, X, vectors, places, grades)
+            vectors, places = encoder.transform(list(texts)), places.reshape(both.shape).T
+            found[name, "train"] = of_set(maps, vectors, places, grades)
+            found[name, "target"] = of_set(
+                fitted_steps(steps, vectors), vectors, places, grades
+            )
         for fitted in ("target", "train"):
             of_sets = {name: found[name, fitted] for name in sets}
             of_sets["mean"] = np.mean(list(of_sets.values()), axis=0)
@@ -80,12 +83,17 @@ def drawn_pairs(name, most):
     return both[rows], grades[rows]
 
 
-def of_set(steps, X, vectors, places, grades):
-    """Return the correlations of steps, (n_steps, 1 + resamples), times 100."""
+def fitted_steps(steps, X):
+    return [clone(step).fit(X) for step in steps.values()]
+
+
+def of_set(maps, vectors, places, grades):
+    """Return the correlations of fitted steps, (n_steps, 1 + resamples), times 100."""
     cosines = []
-    for step in steps.values():
-        units = unit(step.fit(X).transform(vectors))
-        cosines.append((units[places[:, 0]] * units[places[:, 1]]).sum(axis=1))
+    for fitted in maps:
+        units = unit(fitted.transform(vectors))
+        first, second = (units[side] for side in places)
+        cosines.append((first * second).sum(axis=1))
     cosines = np.array(cosines)
     drawn = (correlations(grades[i], cosines[:, i]) for i in resampled(len(grades)))
     return 100 * np.transpose([correlations(grades, cosines), *drawn])
