@@ -175,7 +175,7 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         if self._space is None:
             warn_of_silent(np.concatenate([~unit.any(axis=1) for unit in units]))
         units = [unit[rows] for unit, rows in zip(units, kept, strict=True)]
-        if np.array_equal(*units):
+        if np.array_equal(units[0], units[1]):
             warn(
                 "A and B are the same records, so each is its own partner. To find duplicates "
                 "within one list, use Duplicates."
@@ -218,8 +218,8 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         found = mutual(i, j, scores)
         within = []
         for own, index in zip(lists, indexes, strict=True):
-            pairs = PairScores.fitted(own, own, like=self._scores)
-            a, b, values = pairs.best(own, own, *candidates(own, own, index, same=True))
+            of_list = PairScores.fitted(own, own, like=self._scores)
+            a, b, values = of_list.best(own, own, *candidates(own, own, index, same=True))
             found_within = mutual(a, b, values)
             within.append(values[found_within][a[found_within] < b[found_within]])
         scores = scores[found]

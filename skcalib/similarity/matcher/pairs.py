@@ -71,10 +71,11 @@ class PairScores:
             Usual.of(second.vectors, samples[0].vectors, n_left_out),
         )
         least = max(LEAST * np.mean([u.deviation.mean() for u in usual]), 1 - EQUAL)
-        if first.n_grams is None:
+        one, other = (sample.n_grams for sample in samples)
+        if one is None or other is None:
             return cls(usual, least)
-        products = (samples[0].n_grams @ samples[1].n_grams.T).toarray()
-        others = products[~np.eye(*products.shape, dtype=bool)]  # not with itself
+        products = (one @ other.T).toarray()
+        others = products[np.eye(*products.shape) == 0]  # not with itself
         alike = float(others.mean())
         if like is not None:
             return cls(usual, least, alike, like.spread, like.weight)

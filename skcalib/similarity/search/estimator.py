@@ -245,7 +245,7 @@ class SearchEncoder(TextTransformer):
                 "Set the encoder of the documents, too, and pass texts."
             )
         self._document_side, unit = Side.fitted(self, X, "document")
-        has_content: np.ndarray = unit.any(axis=1)
+        has_content = np.any(unit, axis=1)
         if has_content.sum() < 2:
             raise ValueError(
                 f"Got n_samples={len(unit)} documents, {has_content.sum()} of them with "
@@ -310,7 +310,7 @@ class SearchEncoder(TextTransformer):
                 "show how queries differ from documents: pass real queries, or leave out "
                 "`queries`."
             )
-        has_content: np.ndarray = unit.any(axis=1)
+        has_content = np.any(unit, axis=1)
         if has_content.sum() < 2:
             raise ValueError(
                 f"queries has {has_content.sum()} distinct queries with content; expected two "
@@ -323,15 +323,14 @@ class SearchEncoder(TextTransformer):
         self, unit: np.ndarray, texts: list[str] | None, codes: np.ndarray | None
     ) -> None:
         """Keep documents by their unit vectors and texts, to be searched."""
-        self.vectors_, self.words_, self.neighbors_ = (
-            self._sides.documents(unit, codes),
-            None,
-            None,
-        )
+        self.vectors_ = self._sides.documents(unit, codes)
+        self.words_ = self.neighbors_ = None
         if self._words is not None and texts is not None:
             words = self._words.documents(texts)
             words = words if codes is None else toward_means(words, codes)
-            words = words.multiply(unit.any(axis=1)[:, None])  # without content they come last
+            words = words.multiply(
+                np.any(unit, axis=1)[:, None]
+            )  # without content they come last
             self._by_term = csr_matrix(words.T)
             self.words_ = self._by_term.T
         if self.neighbors is not None:
