@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import Normalizer
 
-from skcalib.calibration.aligner.estimator import SpaceAligner
+from skcalib.calibration.aligner import SpaceAligner
 from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.export._parts import Parts, take_apart

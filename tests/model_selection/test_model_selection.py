@@ -44,7 +44,7 @@ from skcalib.model_selection import SelfRetrieval
 from skcalib.model_selection._candidates import Candidate, Evidence
 from skcalib.model_selection._scores import Found, Scored, choose
 from skcalib.model_selection._views import near_duplicates
-from skcalib.statistics.bootstrap import leads, resamples
+from skcalib.statistics.bootstrap import leads
 
 ENGLISH = "The old man plays a flute,  and it\trains.\nA dog sleeps."
 CHINESE = "我昨天在公园里看见一只小狗。"
@@ -494,23 +494,31 @@ def test_shipped_hidden_state_is_kept_where_the_lead_may_be_chance(tiny_bert, se
         assert ("leads that of the raw model" in search.reason_) == (not is_kept), seed
 
 
-def lead_of_best(ranks, weights, groups):
+def lead_of_best(ranks, groups, seed=0):
     """The best of several candidates, and how far it leads the first."""
-    found = leads(ranks.mean(axis=1), ranks @ weights, groups)
+    found = leads(ranks, groups, seed)
     return max(enumerate(found), key=lambda one: one[1].mean)
 
 
-@pytest.mark.parametrize(("n", "n_draws"), [(20, 8), (200, 1)])
-def test_the_best_of_many_equal_candidates_is_rarely_called_better(n, n_draws):
-    # Of 28 that are equal, the interval of two would call one better in 23 to 32 % of runs.
-    # That of all would do so in 6.6 % with 20 texts, without allowance for so few.
+def even(rng, shape):
+    """Differences between hard and easy texts, and of candidates."""
+    return rng.normal(size=(1, shape[1])) + rng.normal(size=shape)
+
+
+def skewed(rng, shape):
+    """Rare large losses: the mean is 0, the median a small gain."""
+    return 0.3 * (1 - rng.exponential(size=shape)) * (np.arange(shape[0])[:, None] > 0)
+
+
+@pytest.mark.parametrize("drawn", [even, skewed])
+@pytest.mark.parametrize(("n", "n_candidates"), [(20, 15), (60, 5), (200, 15)])
+def test_the_best_of_many_equal_candidates_is_rarely_called_better(drawn, n, n_candidates):
+    # With one standard error for all resamples, skewed ones are in 43, 15 and 8 % of runs.
     rng, groups, found = np.random.default_rng(0), np.arange(n), 0
-    for draw in range(n_draws):
-        weights = resamples(groups, draw)
-        for _ in range(400 // n_draws):
-            ranks = rng.normal(size=(1, n)) + rng.normal(size=(28, n))  # hard and easy texts
-            found += lead_of_best(ranks, weights, groups)[1].is_gain
-    assert found <= 14  # 3.5 %
+    for seed in range(200):
+        ranks = drawn(rng, (n_candidates + 1, n))
+        found += lead_of_best(ranks, groups, seed)[1].is_gain
+    assert found <= 11  # 2.5 % are 5
 
 
 def test_a_clear_lead_among_many_candidates_is_found():
@@ -518,7 +526,7 @@ def test_a_clear_lead_among_many_candidates_is_found():
     ranks = rng.normal(size=(1, n)) + rng.normal(size=(28, n))
     ranks[17] += 0.5
     groups = np.arange(n)
-    best, lead = lead_of_best(ranks, resamples(groups, 0), groups)
+    best, lead = lead_of_best(ranks, groups)
     assert best == 17
     assert 0 < lead.low < lead.mean < lead.high
 
@@ -561,9 +569,8 @@ def test_a_calibration_is_chosen_by_evidence(gains, asked, expected):
     assert repr(expected) in reason or expected == "raw"
 
 
-def test_of_equal_calibrations_one_is_rarely_called_better(monkeypatch):
-    weights, found = resamples(np.arange(300), 0), 0  # drawn once, which takes most of the time
-    monkeypatch.setattr("skcalib.model_selection._scores.resamples", lambda *_: weights)
+def test_of_equal_calibrations_one_is_rarely_called_better():
+    found = 0
     for seed in range(60):
         chosen, _ = choose(Found([scored(seed=seed)], True, True), np.arange(300), seed=0)
         found += chosen.candidate.name != "raw"
@@ -620,10 +627,10 @@ def test_texts_of_one_template_are_one_piece_of_evidence():
     # Taken for independent, two equal encoders are told apart in 30 % of these runs.
     groups = near_duplicates(templated(30, 20))
     assert_array_equal(groups, np.repeat(np.arange(30), 20))
-    rng, found, weights = np.random.default_rng(0), 0, resamples(groups, 0)
-    for _ in range(200):
+    rng, found = np.random.default_rng(0), 0
+    for seed in range(200):
         ranks = rng.normal(size=(2, 30))[:, groups] + rng.normal(size=(2, 600))
-        found += lead_of_best(ranks, weights, groups)[1].is_gain
+        found += lead_of_best(ranks, groups, seed)[1].is_gain
     assert found <= 7  # of one side, 2.5 % are 5
 
 

@@ -20,7 +20,6 @@ from skcalib.encoders.model.entries import (
 )
 from skcalib.process import caches
 from skcalib.process.devices import plain_torch, resolve_device
-from skcalib.process.forks import fork_safe_lock
 
 if TYPE_CHECKING:
     import torch
@@ -51,8 +50,6 @@ MOVED = (
     "pipeline.set_params(bertencoder__model=folder)."
 )
 
-_lock = fork_safe_lock()  # so that threads do not load one model twice
-
 
 def load(folder: Path, device: str, dtype: str, *, lower_case: bool = False) -> Backbone:
     """Return a model; this process loads it once for each state of its files.
@@ -62,7 +59,7 @@ def load(folder: Path, device: str, dtype: str, *, lower_case: bool = False) -> 
     import torch
 
     key, place = fingerprint(folder), resolve_device(device)
-    with _lock, plain_torch(place):
+    with plain_torch(place):
         return caches.model_of(_loaded, folder, key, place, getattr(torch, dtype), lower_case)
 
 

@@ -8,7 +8,7 @@ from sklearn.preprocessing import normalize
 
 from skcalib import BertEncoder, Whitening
 from skcalib.datasets import fetch_sts, load_docstrings, load_questions
-from skcalib.inspection import mahalanobis, mahalanobis_threshold, shift
+from skcalib.monitoring import mahalanobis, mahalanobis_threshold, shift
 
 
 @pytest.fixture
