@@ -103,8 +103,9 @@ class BertEncoder(WithMemory, TextTransformer):
     memory : None, path-like or VectorStore, default=None
         Cache of vectors: a folder on a local disk, or a store. Each text goes through the model
         once, and an interrupted run resumes. It keeps all layers and poolings of a text, so
-        that you can choose others later; a `VectorStore` can keep fewer. The pickle of a fitted
-        encoder has no memory, so that nothing is written where it is loaded; there
+        that you can choose others later: 66 kB with MiniLM, 650 kB with a decoder of 30 layers
+        and 576 dimensions. ``VectorStore(folder, layers=[1, -1])`` keeps fewer. The pickle of a
+        fitted encoder has no memory, so that nothing is written where it is loaded; there
         ``set_params(memory=folder)`` sets one. In any case, recently used vectors stay in this
         process's memory, up to 256 MiB for all encoders.
     verbose : bool, default=False

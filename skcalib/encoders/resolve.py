@@ -139,7 +139,7 @@ def _stride(overflow: str | int, room: int, max_length: int, prompt: str) -> int
         raise ValueError(
             f"overflow={overflow} is the number of tokens that windows share; expected fewer "
             f"than the {room} tokens of text that fit in a window, with max_length="
-            f"{max_length} and prompt {prompt!r:.50}. Set fewer, or a larger max_length."
+            f"{max_length} and prompt {prompt!r:.60}. Set a smaller one, or raise max_length."
         )
     return int(overflow)
 

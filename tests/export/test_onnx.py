@@ -172,6 +172,14 @@ def test_a_graph_that_cannot_be_run_is_refused(runtime, save_family, texts, tmp_
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.filterwarnings("ignore")  # of torch and transformers, about what is slow
+def test_a_graph_of_one_length_is_refused(runtime, save_family, texts, tmp_path):
+    folder = save_family("Mamba", hidden_size=16, num_hidden_layers=1, state_size=4)
+    with pytest.raises(ValueError, match=r"of the shape \['n_texts', 40\] only\. Encode with"):
+        save_onnx(BertEncoder(folder, pooling="mean").fit(texts), tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_is_no_file(runtime, tiny_bert, texts, tmp_path):
     with pytest.raises(IsADirectoryError, match=r"is a folder; save_onnx .* such as .*onnx"):
         save_onnx(BertEncoder(tiny_bert).fit(texts), tmp_path)

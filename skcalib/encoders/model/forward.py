@@ -185,5 +185,8 @@ def by_longest(module: Any) -> bool:
 
 def in_short(error: Exception) -> str:
     """First line of an error, with its type unless it is a ValueError."""
-    message = (str(error).strip() or "no details").splitlines()[0].rstrip(".")
+    text = re.sub(
+        r"\x1b\[[0-9;]*m", "", str(error)
+    ).strip()  # torch colors some of its messages
+    message = (text or "no details").splitlines()[0].rstrip(".")
     return message if type(error) is ValueError else f"{type(error).__name__}: {message}"

@@ -54,10 +54,10 @@ class VectorStore:
     -----
     A text needs ``n_states * 6 * (4 * d + 32)`` bytes: 66 kB for MiniLM (7 hidden states of 384
     dimensions), 242 kB for BERT-base (13 of 768). The six vectors are the first token, the mean
-    and the maximum with and without special tokens, and the Zipf-weighted mean. Decoders have
-    three more: 650 kB for SmolLM2-135M (31 hidden states of 576).
-    ``pooling="mean"`` keeps two of them, which also give "mean_sqrt_len"; "cls" or "zipf"
-    keeps one.
+    and the maximum with and without special tokens, and the Zipf-weighted mean. Of a decoder it
+    is nine: 652 kB for SmolLM2-135M (31 of 576), so pass the ``layers`` that you will compare.
+    ``pooling="mean"`` keeps two of them, which also give "mean_sqrt_len"; "cls" or "zipf" keeps
+    one.
 
     Several processes may use the file at once if it is on a local disk. The page on reliability
     describes what happens to a damaged file and on a full disk. The store holds numbers and
