@@ -158,6 +158,49 @@ def save_family(tiny_bert_copy):
 
 
 @pytest.fixture(scope="session")
+def tiny_sink_decoder(tmp_path_factory):
+    """Folder of a decoder of 3 layers and 24 dimensions with an attention sink.
+
+    As in raw language models, one coordinate of a text's first token is 1,000 in the hidden
+    states before the last, no special token begins a text, padding is the token of its end, and
+    the folder declares no pooling.
+    """
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import GPT2Config, GPT2Model, PreTrainedTokenizerFast
+
+    folder, end = tmp_path_factory.mktemp("models") / "sink", "<|endoftext|>"
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()  # so that no text has an unknown token
+    trainer = trainers.BpeTrainer(
+        special_tokens=[end], initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator([" ".join(WORDS)] * 3, trainer)
+    roles = dict.fromkeys(("bos_token", "eos_token", "pad_token"), end)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_max_length=80, **roles
+    ).save_pretrained(folder)
+    config = GPT2Config(
+        vocab_size=tokenizer.get_vocab_size(),
+        n_embd=24,
+        n_layer=3,
+        n_head=4,
+        n_positions=80,
+        initializer_range=0.3,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = GPT2Model(config)
+    model.wpe.weight.data[0, 5] = 1000
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
 def packing():
     """Skip a test of packed rows where transformers is too old to run its BERTs on them."""
     from transformers.models.bert import modeling_bert

@@ -1,24 +1,33 @@
-"""How strongly mean and weak directions count: centering, shrinkage, noise and power."""
+"""How strongly mean and directions count: centering, shrinkage, level, noise and power."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
-from skcalib.calibration.moments import Moments
+from skcalib.base import warn
+from skcalib.calibration.moments import Moments, rounding_error
 
-# The power for a spread of the mean vector, see `mean_spread`, on a logarithmic scale between
-# them: [CLS] of inner layers, means of inner layers (both ends), an output trained for cosines.
-SPREADS = 0.01, 0.05, 0.35, 0.45
-POWERS = 0.5, 0.35, 0.35, 0.0
+# A number of groups: each text is one, and what counts is how similar two texts are.
+MANY = "many"
+# A mean that spreads over less of the width than this is not that of an output trained for
+# cosines. Measured: 0.22 at most in inner layers and raw language models, 0.66 at least in
+# outputs. The second number is for a mean without its constant outliers: 0.53, 0.75.
+LEAST_SPREAD, LEAST_SPREAD_OF_REST = 0.4, 0.63
 # Of the variance, beside the mean: so the spread of a mean that is hardly more than sampling
 # error is that of the variance.
 SHARE_OF_VARIANCE = 0.1
-# Number of groups that the default noise assumes, where it amplifies weak directions.
-MANY_GROUPS = 250
-# From this power on, weak directions are amplified as in inner layers, and need all the noise.
-FULL_POWER = 0.35
+# Share of columns, and of directions, that may be outliers. Mu & Viswanath (2018,
+# arXiv:1702.01417) remove as many of the leading directions.
+SHARE_OF_OUTLIERS = 0.01
+# A column that varies by no more than so many times the median is a constant beside texts.
+CONSTANT = 2.0
+# Directions for each group, and the share of all that determine the level at most: the rest is
+# hardly more than sampling error.
+DIRECTIONS_OF_GROUP = 2
+MOST_DIRECTIONS = 0.9
 # Share of the mean that is kept where nothing is amplified. The mean m of a sample lies on the
 # side of its largest group, whose vectors lose the direction that they share if all of m is
 # subtracted. A kept share r leaves r² of the mean inner product of unrelated vectors, 4 % for a
@@ -28,8 +37,8 @@ KEPT_OF_MEAN = 0.2
 # A direction as strong as this share of one of k equal directions is faded by half.
 SHARE_OF_GROUP = 1 / 8
 CONE_POWER = 1 / 3
-# Amplified more, weak directions take more noise: a power of 1 so many times that of 0.
-NOISE_OF_POWER = 20
+# Of a column, from which its share of the variance, in vectors this wide, is no accident.
+MASSIVE, WIDE = 0.5, 32
 
 
 @dataclass(frozen=True)
@@ -42,29 +51,38 @@ class Regularized:
     noise: float  # as a share of the total variance
     power: float
     centering: float  # share of the mean that is subtracted
+    level: float = 0.0  # to which stronger directions are flattened, as a variance
 
     @property
     def is_rotation(self) -> bool:
         """Whether g is 1 in every direction, with variance in the sample or without."""
         return self.power == 0 and self.noise == 0
 
+    @property
+    def passes_all(self) -> bool:
+        """Whether g is above 0 in directions without variance in the sample, too."""
+        return self.is_rotation or (self.level > 0 and self.noise == 0)
+
     def gain(self) -> np.ndarray:
-        """``g(λ) = λ^(-power/2) λ / (λ + noise tr Σ)``: whitening times a Wiener filter."""
+        """``g(λ) = (λ + level)^(-power/2) λ / (λ + noise tr Σ)``, with a Wiener filter."""
         values = self.eigenvalues
         if self.is_rotation:
             return np.ones_like(values)
-        return values ** (-self.power / 2) * (values / (values + self.noise * self.total))
+        flattened = (values + self.level) ** (-self.power / 2)
+        if self.noise == 0:  # also where a value is 0
+            return flattened
+        return flattened * (values / (values + self.noise * self.total))
 
 
 @dataclass(frozen=True)
 class Regularization:
-    """Parameters of `Whitening` that determine how strongly mean and weak directions count."""
+    """Parameters of `Whitening` that determine how strongly mean and directions count."""
 
     centering: float | str = "auto"
     shrinkage: float | str = 0.0
     noise: float | str = 0.0
     power: float | str = "auto"
-    n_groups: int | None = None
+    n_groups: int | str | None = None
 
     def __post_init__(self) -> None:
         if self.n_groups is None:
@@ -72,7 +90,7 @@ class Regularization:
         for name in ("noise", "power"):
             if (value := getattr(self, name)) != "auto":
                 raise ValueError(
-                    f"Got n_groups={self.n_groups} and {name}={value!r}; n_groups needs "
+                    f"Got n_groups={self.n_groups!r} and {name}={value!r}; n_groups needs "
                     f"noise='auto' and power='auto'. Set {name}='auto', or leave out n_groups."
                 )
 
@@ -81,30 +99,29 @@ class Regularization:
         estimates = "auto" in (self.shrinkage, self.noise)
         total = float(variance.sum())
         _check_underflow(total, order=4 if estimates else 2)
+        is_neutral = self.noise == "auto"
+        trained = is_neutral and is_trained(moments)
         shrinkage = 0.0 if self.shrinkage == "auto" else float(self.shrinkage)
-        if estimates:
+        if self.shrinkage == "auto" or trained:
             # Noise is chosen for the population's spectrum, so the sample's is corrected too.
             shrinkage = max(shrinkage, ledoit_wolf_shrinkage(moments))
         eigenvalues = (1 - shrinkage) * variance + shrinkage * total / len(variance)
-        if self.noise != "auto":
-            power = 1.0 if self.power == "auto" else float(self.power)
-            centering = 1.0 if self.centering == "auto" else float(self.centering)
-            return Regularized(
-                eigenvalues, total, shrinkage, float(self.noise), power, centering
-            )
-        variances = np.diag(moments.covariance())  # of the columns
-        chosen = neutral_power(mean_spread(moments.mean, variances))
-        power = chosen if self.power == "auto" else float(self.power)
-        noise = noise_level(moments.mean, total, self.n_groups) * NOISE_OF_POWER ** (
-            power - chosen
-        )
-        amplified = min(power / FULL_POWER, 1.0)
-        if self.n_groups is None:
-            noise *= amplified  # what is not amplified needs none
+        power = float(not trained) if self.power == "auto" else float(self.power)
         centering = 1.0 if self.centering == "auto" else float(self.centering)
-        if self.n_groups is None and self.centering == self.power == "auto":
-            centering -= (1 - amplified) * kept_of_mean(moments.mean, total)
-        return Regularized(eigenvalues, total, shrinkage, noise, power, centering)
+        level = flattening_level(variance, moments.n, self.n_groups) if is_neutral else 0.0
+        if not is_neutral:
+            noise = float(self.noise)
+        elif self.n_groups is None:
+            noise = 0.0
+        elif trained:
+            noise = noise_level(moments.mean, total, self.n_groups)
+        else:
+            noise = level / (total or 1.0)
+        if trained and power == 0:
+            level = 0.0
+            if self.n_groups in (None, MANY) and self.centering == self.power == "auto":
+                centering -= kept_of_mean(moments.mean, total)
+        return Regularized(eigenvalues, total, shrinkage, noise, power, centering, level)
 
 
 def ledoit_wolf_shrinkage(moments: Moments) -> float:
@@ -124,31 +141,69 @@ def ledoit_wolf_shrinkage(moments: Moments) -> float:
     return float(np.clip(noise / distance, 0.0, 1.0))
 
 
-def mean_spread(mean: np.ndarray, variances: np.ndarray) -> float:
-    """Over how many coordinates the mean spreads, in terms of how many the variance does.
+def is_trained(moments: Moments) -> bool:
+    """Whether the mean is that of an output that was trained for cosine similarity.
 
-    exp of the entropy of their shares of ``mean² + variance / 10``, over that of the variance.
-    Inner layers have a few outlier dimensions, which hold most of the mean whatever the texts
-    are about [1]_. An output that was trained for cosines has none, nor has a rotated one.
+    Inner layers and language models that were never trained for similarity have a few outlier
+    columns, which hold most of the mean whatever the texts are about [1]_. An output that was
+    trained for cosines has none, or a few that hardly vary, beside which the mean spreads.
 
     .. [1] Timkey & van Schijndel (2021), "All Bark and No Bite: Rogue Dimensions in Transformer
            Language Models Obscure Representational Quality", arXiv:2109.04404.
     """
-    return exp_entropy(mean**2 + SHARE_OF_VARIANCE * variances) / exp_entropy(variances)
+    variances = np.diag(moments.covariance())  # of the columns
+    shares = moments.mean**2 + SHARE_OF_VARIANCE * variances
+    if spread(shares) >= LEAST_SPREAD:
+        return True
+    largest = np.argsort(-(moments.mean**2))[: ceil(SHARE_OF_OUTLIERS * len(shares))]
+    constant = largest[variances[largest] <= CONSTANT * np.median(variances)]
+    return spread(np.delete(shares, constant)) >= LEAST_SPREAD_OF_REST
 
 
-def neutral_power(spread: float) -> float:
-    """Return the power that suits vectors of this `mean_spread`, whatever their groups."""
-    return float(np.interp(np.log(spread), np.log(SPREADS), POWERS))
+def spread(values: np.ndarray) -> float:
+    """Over which share of the entries above 0 their sum spreads, by its entropy."""
+    share = values[values > 0] / (values.sum() or 1.0)
+    return float(np.exp(-(share @ np.log(share)))) / max(len(share), 1)
 
 
-def noise_level(mean: np.ndarray, total: float, n_groups: int | None) -> float:
-    """Noise for a number of groups, as a share of the total variance, at the neutral power.
+def flattening_level(variance: np.ndarray, n: float, n_groups: int | str | None) -> float:
+    """Variance to which stronger directions are flattened: an eigenvalue of the sample.
 
-    The more groups, the more directions distinguish them, and the weaker these are. If the mean
-    cosine of two samples is large, as in inner layers, weak directions distinguish texts.
+    By default the strongest beyond the hundredth of directions that may be outliers, on which
+    they have no influence. Groups need about two directions each, however strong these are.
     """
-    return SHARE_OF_GROUP / (n_groups or MANY_GROUPS) * cone_width(mean, total) ** CONE_POWER
+    determined = int(np.count_nonzero(variance > rounding_error(variance)))
+    if isinstance(n, int):
+        determined = min(determined, n - 1)
+    if n_groups is None:
+        place = ceil(SHARE_OF_OUTLIERS * len(variance))
+    else:
+        most = int(MOST_DIRECTIONS * determined) - 1
+        place = most if n_groups == MANY else min(DIRECTIONS_OF_GROUP * int(n_groups) - 1, most)
+    return float(variance[max(min(place, determined - 1), 0)])
+
+
+def warn_of_massive_column(variances: np.ndarray) -> None:
+    """Warn if one column holds most of the variance, as where one token has all the attention.
+
+    ``variances`` are those of the columns. The message is the same for all fits of a search.
+    """
+    if len(variances) >= WIDE and variances.max() > MASSIVE * variances.sum():
+        warn(
+            "One column holds most of the variance, as in means of a language model that puts "
+            "massive activations on the first token. Raw cosines compare little else. Encode "
+            "with pooling='mean_without_first', or remove the column."
+        )
+
+
+def noise_level(mean: np.ndarray, total: float, n_groups: int | str) -> float:
+    """Noise for a number of groups in a trained output, as a share of the total variance.
+
+    The more groups, the more directions distinguish them, and the weaker these are.
+    """
+    if n_groups == MANY:
+        return 0.0
+    return SHARE_OF_GROUP / int(n_groups) * cone_width(mean, total) ** CONE_POWER
 
 
 def kept_of_mean(mean: np.ndarray, total: float) -> float:
@@ -161,12 +216,6 @@ def kept_of_mean(mean: np.ndarray, total: float) -> float:
 def cone_width(mean: np.ndarray, total: float) -> float:
     """One minus the mean cosine of two samples, ``tr Σ / (|mean|² + tr Σ)``."""
     return total / ((float(mean @ mean) + total) or 1.0)
-
-
-def exp_entropy(values: np.ndarray) -> float:
-    """Over how many entries values spread: exp of the entropy of their shares."""
-    share = values[values > 0] / values.sum()
-    return float(np.exp(-(share @ np.log(share))))
 
 
 def _check_underflow(total_variance: float, order: int) -> None:

@@ -36,7 +36,7 @@ CRITERION = (
 )
 PACKAGES = ("skcalib", "scikit-learn", "numpy", "scipy", "torch", "transformers", "joblib")
 BUNDLED = {"docstrings": load_docstrings, "toy": load_toy_sts}
-LEARNED = "noise", "power", "shrinkage"  # by a whitening
+LEARNED = "noise", "power", "level", "shrinkage"  # by a whitening
 SHOWN = 8  # other candidates in the printed table; the report has all
 
 

@@ -193,8 +193,13 @@ def new_file(path: str | None, force: bool) -> Iterator[TextIO]:
         yield StringIO()
         return
     output = Path(path).expanduser()
+    kept = Path(f"{output}~")
     if force and output.is_file():
-        output.replace(f"{output}~")  # it may be one that is read
+        if kept.exists():
+            raise FileExistsError(
+                f"--force keeps {path!r} as {str(kept)!r}, which exists. Move it away first."
+            )
+        output.replace(kept)  # it may be one that is read
     elif output.is_file() and not output.stat().st_size:
         output.unlink()  # of a process that was killed
     elif output.exists():

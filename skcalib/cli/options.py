@@ -1,6 +1,8 @@
 """Options and files that the commands share."""
 
 import argparse
+import contextlib
+import json
 from collections.abc import Callable, Iterable
 from itertools import zip_longest
 from pathlib import Path
@@ -14,9 +16,10 @@ PARAMS = "prompt", "overflow", "max_length", "layer_merge"  # of `BertEncoder`
 
 def add_encoding(add: Callable[..., Any], *, queries: bool = True) -> None:
     """Add the arguments that determine how texts, and queries, are encoded."""
-    add("--prompt", help="put before each text; default: what the model's folder declares")
+    words = "put before each text, or around {text}; default: what the model's folder declares"
+    add("--prompt", help=words)
     if queries:
-        add("--query-prompt", help="put before each query; default: same as --prompt")
+        add("--query-prompt", help="the same for queries; default: same as --prompt")
     whole = "cut texts off at the model's limit, or read them whole in windows; default: cut"
     add("--overflow", choices=("cut", "windows"), default="cut", help=whole)
     add("--memory", help="folder that keeps vectors, so that each text is encoded only once")
@@ -50,6 +53,22 @@ def add_column(add: Callable[..., Any]) -> None:
 def texts_in(file: str, column: str | None = None) -> list[str]:
     """Texts of a file with one text per line, or of a column of a table."""
     return _not_blank(_entries(file, column), file)
+
+
+def texts_and_labels(file: str, column: str | None, labels: str) -> tuple[list[str], list[str]]:
+    """Texts of a table and their labels in another column, of the rows that have both."""
+    if column is None:
+        raise ValueError(
+            "--labels names a column of a table; set --column to that of the texts."
+        )
+    pairs = []
+    for place, row in rows_of(Path(file).expanduser(), [column, labels]):
+        label = row[labels]
+        pairs.append((_text(place, row[column], column), "" if label is None else str(label)))
+    kept = [pair for pair in pairs if all(pair)]
+    if not kept:
+        raise ValueError(f"{file!r} has no row with a text and a label.")
+    return [text for text, _ in kept], [label for _, label in kept]
 
 
 def with_groups(
@@ -93,10 +112,22 @@ def _entries(file: str, column: str | None) -> list[str]:
         _, row = next(rows_of(path))
         raise ValueError(_is_table(file, row))
     lines = [line for _, line in lines_of(path, blank=True)]
-    n_tabs = {line.count("\t") for line in lines if line.strip()}
-    if len(lines) > 1 and len(n_tabs) == 1 and n_tabs != {0}:
-        raise ValueError(_is_table(file, lines[0].split("\t")))
+    if names := _columns_of([line for line in lines if line.strip()]):
+        raise ValueError(_is_table(file, names))
     return [line.strip() for line in lines]
+
+
+def _columns_of(lines: list[str]) -> list[str]:
+    """Return the names of columns if lines are those of a table, by JSON or by separators."""
+    if lines and lines[0].lstrip()[0] == "{":
+        with contextlib.suppress(ValueError):
+            return list(json.loads(lines[0]))
+    # Some texts have a separator each, but not the same number of them in many lines.
+    for separator, least in (("\t", 2), ("|", 3), (";", 3)):
+        counts = {line.count(separator) for line in lines}
+        if len(lines) >= least and len(counts) == 1 and counts != {0}:
+            return lines[0].split(separator)
+    return []
 
 
 def _text(place: str, cell: Any, column: str) -> str:

@@ -91,7 +91,7 @@ class Model(ABC):
 
     key: Hashable  # of the requested slots, in memory
     name: str | None  # of the model and its settings, on disk
-    prompt: str = ""  # before each text
+    around: tuple[str, str] = ("", "")  # what is put before and after each text
     width: int  # of a slot
     slots: Slots
     batch_size: int = 1  # texts of a request, if that matters
@@ -110,7 +110,7 @@ class Disk:
 
     def __init__(self, store: VectorStore, model: Model):
         self._model, self._dtype = model, store.dtype
-        self._stored = Vectors(store, model.name, model.width, model.prompt)
+        self._stored = Vectors(store, model.name, model.width, model.around)
 
     def close(self) -> None:
         """Close the store."""

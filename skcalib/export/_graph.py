@@ -11,7 +11,7 @@ from torch import nn
 
 from skcalib.calibration.flow.glow import Latent
 from skcalib.encoders.model.backbone import read
-from skcalib.encoders.recipe import POOLINGS, SLOTS, slot_of
+from skcalib.encoders.poolings import POOLINGS, SLOTS
 from skcalib.export._modules import SmoothingModule, module_of
 from skcalib.export._parts import Parts
 from skcalib.export._steps import combined
@@ -29,7 +29,7 @@ class PaddedPipeline(nn.Module):
         backbone = parts.backbone()
         self.model = read(backbone.folder)[1]
         self.n_layers = backbone.n_layers
-        self.slot = SLOTS[slot_of(recipe.pooling, recipe.special_tokens)]
+        self.slot = SLOTS[recipe.slot]
         added = torch.zeros(len(backbone.tokenizer), dtype=torch.bool)
         added[backbone.added_ids] = True
         self.register_buffer("added", added)
@@ -46,9 +46,11 @@ class PaddedPipeline(nn.Module):
         recipe = self.recipe
         states = [*output.hidden_states[: self.n_layers], output.last_hidden_state]
         mask = attention_mask.bool()
-        if recipe.skip:  # leave out tokens of the prompt, unless a text has no others
-            behind = mask & (torch.arange(mask.shape[1], device=mask.device) >= recipe.skip)
-            mask = behind | (mask & ~behind.any(dim=1, keepdim=True))
+        if any(recipe.skip):  # leave out tokens of the prompt, unless a text has no others
+            first, place = recipe.skip[0], torch.arange(mask.shape[1], device=mask.device)
+            stop = mask.sum(dim=1, keepdim=True) - recipe.skip[1]
+            inside = mask & (place >= first) & (place < stop)
+            mask = inside | (mask & ~inside.any(dim=1, keepdim=True))
         # Tokens of the text's own; a text without any counts its special tokens.
         own = mask & ~self.added[input_ids]
         own = own | (mask & ~own.any(dim=1, keepdim=True))
@@ -73,10 +75,9 @@ class PaddedPipeline(nn.Module):
         if how.weight is None:  # a maximum
             return hidden.masked_fill(~seen[:, :, None], -torch.inf).amax(dim=1)
         weights = how.weight(seen, places, self.zipf[ids] if how.by_frequency else None).float()
-        if how.by_frequency:
-            # If all tokens of a text have weight zero, they get equal weights.
-            has_weight = weights.sum(dim=1, keepdim=True) > 0
-            weights = torch.where(has_weight, weights, seen.float())
+        # If all tokens of a text have weight zero, they get equal weights.
+        has_weight = weights.sum(dim=1, keepdim=True) > 0
+        weights = torch.where(has_weight, weights, seen.float())
         total = weights.sum(dim=1, keepdim=True)
         if POOLINGS[self.recipe.pooling].by_root:
             total = total.sqrt()

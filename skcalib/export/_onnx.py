@@ -1,14 +1,14 @@
 """A fitted pipeline as one graph of ONNX: token ids in, calibrated vectors out."""
 
-import copy
 import os
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from skcalib.encoders.model.tokens import tokenize
 from skcalib.export._formats import FORMATS
-from skcalib.export._parts import json_of_scale, probes, take_apart
+from skcalib.export._parts import Parts, json_of_scale, probes, take_apart
 from skcalib.export._writing import write_checked
 from skcalib.similarity.scale.estimator import SimilarityScale
 
@@ -25,13 +25,15 @@ def save_onnx(
     """Save a fitted pipeline as one ONNX graph, from token ids to calibrated vectors.
 
     Its inputs are ``input_ids`` and ``attention_mask``, int64 of shape (n_texts, n_tokens), as
-    the model's tokenizer returns them for texts after the encoder's ``prompt_``: with special
-    tokens, padded on the right, cut off at the encoder's ``max_length_``. Its output
+    the model's tokenizer returns them for texts in the encoder's ``prompt_``: with special
+    tokens, padded on the right, cut to the encoder's ``max_length_``. Its output
     ``sentence_embedding``, float32 of shape (n_texts, n_features), equals the vectors of the
     pipeline to 1e-4 of a typical entry. Its metadata are ``prompt``, ``max_length``,
-    ``truncation_side`` and ``lower_case``. With ``overflow="windows"`` it encodes single
-    windows, and its metadata have the ``stride``: a client splits long texts and combines the
-    vectors, as the page on deployment shows.
+    ``truncation_side``, ``lower_case``, and ``tokens_before`` and ``tokens_after``, the numbers
+    of tokens around a text, of the prompt and special ones, which a client must keep where it
+    cuts. With ``overflow="windows"`` it encodes single windows, and its metadata have the
+    ``stride``: a client splits long texts and combines the vectors, as the page on deployment
+    shows.
 
     Parameters
     ----------
@@ -93,23 +95,15 @@ def save_onnx(
             "neighbors_dtype='float16', or use to_torch() of the steps."
         )
     texts, expected = probes(parts)
-    tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
-    tokenizer.truncation_side = recipe.truncation_side  # as an argument it has no effect
-    tokenized = tokenizer(
-        [recipe.prompt + text for text in texts],
-        padding=True,
-        padding_side="right",
-        truncation=True,
-        max_length=recipe.max_length,
-        return_tensors="np",
-    )
-    inputs = {n: tokenized[n].astype(np.int64) for n in ("input_ids", "attention_mask")}
+    inputs, frame = _padded(parts, texts), parts.backbone().frame(recipe.prompt)
     metadata = {
         "prompt": recipe.prompt,
         "max_length": str(recipe.max_length),
         "truncation_side": recipe.truncation_side,
+        "lower_case": str(recipe.lower_case).lower(),
+        "tokens_before": str(len(frame.before)),
+        "tokens_after": str(len(frame.after)),
     }
-    metadata["lower_case"] = str(recipe.lower_case).lower()
     if recipe.stride is not None:
         metadata["stride"] = str(recipe.stride)
     if (table := json_of_scale(scale, expected)) is not None:
@@ -117,7 +111,34 @@ def save_onnx(
 
     def write(target: Path) -> np.ndarray:
         export(graph, inputs, metadata, target)
-        session = runtime.InferenceSession(target, providers=["CPUExecutionProvider"])
-        return session.run(None, inputs)[0]
+        return _run(
+            runtime.InferenceSession(target, providers=["CPUExecutionProvider"]), inputs
+        )
 
     write_checked(path, parts, expected, write)
+
+
+def _run(session: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """Vectors by a graph, which must accept texts of any number and length."""
+    shape = session.get_inputs()[0].shape
+    if any(isinstance(size, int) for size in shape):
+        raise ValueError(f"torch writes a graph for inputs of the shape {shape} only")
+    vectors = session.run(None, inputs)[0]
+    # A size that was frozen inside the graph shows with fewer, shorter texts.
+    lengths = inputs["attention_mask"].sum(axis=1)
+    few = np.flatnonzero(lengths < lengths.max())
+    shorter = {name: ids[few, : lengths[few].max()] for name, ids in inputs.items()}
+    vectors[few] = session.run(None, shorter)[0]
+    return vectors
+
+
+def _padded(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
+    """Ids and mask of texts, padded on the right, by name."""
+    recipe, tokenizer = parts.recipe, parts.backbone().tokenizer
+    side = recipe.truncation_side
+    ids, *_ = tokenize(tokenizer, texts, recipe.max_length, prompt=recipe.prompt, side=side)
+    lengths = np.array([len(some) for some in ids])
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    padded = np.full(mask.shape, tokenizer.pad_token_id, dtype=np.int64)
+    padded[mask] = np.concatenate(ids)
+    return {"input_ids": padded, "attention_mask": mask.astype(np.int64)}

@@ -105,12 +105,13 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
     from skcalib.encoders.model.forward import by_longest
 
     module, tokenizer = parts.backbone().module, parts.backbone().tokenizer
+    is_framed = parts.backbone().frame(parts.recipe.prompt).n > 0
     fault = ""
     if by_longest(module):
         fault = "rope_type='longrope', by which the longest text of a batch changes the others"
     elif tokenizer.pad_token_id is None:
         fault = "a tokenizer without pad_token, which padded batches need"
-    elif not tokenizer.num_special_tokens_to_add():
+    elif not is_framed:
         fault = "a tokenizer without special tokens, which an empty text in a batch needs"
     if fault:
         raise ValueError(

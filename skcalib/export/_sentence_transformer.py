@@ -9,7 +9,8 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 
 from skcalib.base import warn
-from skcalib.encoders.recipe import POOLINGS, SLOTS, slot_of
+from skcalib.encoders.poolings import POOLINGS, SLOTS
+from skcalib.encoders.recipe import around
 from skcalib.export._folder import parts_of_folder, through_folder
 from skcalib.export._formats import FORMATS
 from skcalib.export._parts import Parts, json_of_scale, probes
@@ -90,7 +91,7 @@ def save_sentence_transformer(
     calibrated = _calibrated(parts, modules)
     params: dict[str, Any] = {}
     if recipe.prompt:  # by the names that the library's methods look for
-        prompts = dict.fromkeys(("default", "document", "query"), recipe.prompt)
+        prompts = dict.fromkeys(("default", "document", "query"), around(recipe.prompt)[0])
         params = {"prompts": prompts, "default_prompt_name": "default"}
 
     def write(depth: int, folder: Path) -> np.ndarray:
@@ -138,7 +139,7 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
         chain.append(modules.WordWeights(list(by_id), by_id))
     # A pooling that the library does not know is a mean with weights that are already applied.
     mode, _ = POOLINGS[recipe.pooling].theirs or ("mean", "")
-    chain.append(modules.Pooling(backbone.width, mode, include_prompt=not recipe.skip))
+    chain.append(modules.Pooling(backbone.width, mode, include_prompt=not any(recipe.skip)))
     if (kept := recipe.truncate_dim) < backbone.width:
         leading = np.eye(backbone.width, kept, dtype=np.float32)
         chain.append(dense(modules, leading, np.zeros(kept, np.float32)))
@@ -148,7 +149,7 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
 def _token_weights(parts: Parts) -> np.ndarray | None:
     """Weight of every token id in the mean over a text; None if all weigh the same."""
     backbone, recipe = parts.backbone(), parts.recipe
-    if not SLOTS[slot_of(recipe.pooling, recipe.special_tokens)].own:
+    if not SLOTS[recipe.slot].own:
         return None
     weights = np.ones(len(backbone.tokenizer))
     if POOLINGS[recipe.pooling].by_frequency:

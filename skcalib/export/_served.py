@@ -117,7 +117,7 @@ def _expected(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
     recipe, expected = parts.recipe, {}
     for prompt in dict.fromkeys((recipe.prompt, "")):
         missing = "" if prompt == recipe.prompt else f", without the prompt {recipe.prompt!r}"
-        skip = recipe.skip if prompt else 0
+        skip = recipe.skip if prompt else (0, 0)
         raw = for_export(parts.encoder, prompt=prompt, skip=skip).transform(texts)
         expected[f"calibrated{missing}"] = unit_rows(apply(parts.steps, raw))[0]
         expected[f"raw{missing}"] = unit_rows(raw)[0]

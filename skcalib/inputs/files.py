@@ -17,6 +17,7 @@ from skcalib.base import import_package
 
 # Surrogates, to which Python decodes bytes that are not UTF-8, and NUL, common in UTF-16.
 NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 STDIN = Path("-")
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 JSON = (".json", ".jsonl", ".ndjson")
@@ -63,16 +64,34 @@ def rows_of(file: Path, columns: Sequence[str] = ()) -> Iterator[tuple[Place, Ro
 
     The ending of the file determines its kind; without a known ending it is JSON if it begins
     with a bracket or a brace, and CSV otherwise. JSON is an array of objects, or an object per
-    line. In CSV, commas, tabs or semicolons separate the cells. Other columns than ``columns``
-    may be left out. A ValueError says what is broken, or that the file lacks one of them.
+    line. In CSV, commas, tabs, semicolons or bars separate the cells. Other columns than
+    ``columns`` may be left out. A ValueError says what is broken, or that the file lacks one of
+    them.
     """
-    known: dict[str, None] = {}
+    is_empty = True
     for place, row in _rows_of(file, columns):
-        known.update(dict.fromkeys(row))
+        if is_empty:
+            _require(columns, row, file)
+        for column in columns:
+            _check_cell(place, row, column)
+        is_empty = False
         yield place, row
-    if not known:
+    if is_empty:
         raise ValueError(f"{_name(file)} has no rows; expected a table.")
-    _require(columns, known, file)
+
+
+def _check_cell(place: Place, row: Row, column: str) -> None:
+    """Refuse a row of JSON that lacks a column, or a text that no model can read."""
+    if column not in row:
+        raise ValueError(
+            f"{place} has no {column!r}, only {', '.join(map(repr, row))}. Add it, or null for "
+            "a row to leave out."
+        )
+    if isinstance(row[column], str) and SURROGATE.search(row[column]):
+        raise ValueError(
+            f"{place} has half of a surrogate pair in {column!r}, which is no character. "
+            "Correct the text where it was written."
+        )
 
 
 def _rows_of(file: Path, columns: Sequence[str]) -> Iterator[tuple[Place, Row]]:
@@ -87,7 +106,7 @@ def _rows_of(file: Path, columns: Sequence[str]) -> Iterator[tuple[Place, Row]]:
     if line.lstrip()[0] in "[{" if not ending else ending in JSON:
         return _array(file, lines) if line.lstrip()[0] == "[" else _objects(lines)
     # The separator that gives the columns, then the one that gives the most.
-    separators = dict.fromkeys([SEPARATORS.get(ending, ","), *",\t;"])
+    separators = dict.fromkeys([SEPARATORS.get(ending, ","), *",\t;|"])
     names = {s: next(csv.reader([line[:HEADER]], delimiter=s)) for s in separators}
     separator = max(names, key=lambda s: ({*columns} <= {*names[s]}, len(names[s])))
     return _delimited(file, lines, separator, columns)

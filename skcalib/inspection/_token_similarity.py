@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration.step import flat, linear_map
 from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, recipe_of
-from skcalib.encoders.recipe import POOLINGS
+from skcalib.encoders.poolings import POOLINGS
 from skcalib.inspection._displays import Display
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ class TokenSimilarityDisplay(Display):
         ----------
         pipeline : BertEncoder or Pipeline
             Fitted. A pipeline begins with a `BertEncoder`, whose pooling is "mean",
-            "mean_sqrt_len", "weighted_mean" or "zipf". Its other steps are linear, such as
-            `Whitening`, or scale vectors to unit length.
+            "mean_sqrt_len", "mean_without_first", "weighted_mean" or "zipf". Its other steps
+            are linear, such as `Whitening`, or scale vectors to unit length.
         a, b : str
             The texts. Both get the encoder's prompt, whose tokens are shown if it pools them.
             With ``overflow="cut"`` a long text has the tokens that are kept; with "windows",

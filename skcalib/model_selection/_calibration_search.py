@@ -41,6 +41,11 @@ class CalibrationSearch(TextTransformer):
     another candidate is better beyond chance, by simultaneous intervals. A strong whitening
     must be better than the others by both kinds of the score.
 
+    If the last layer was not trained for similarity, as in a language model, no layer is
+    preferred. The best score decides: for texts of 16 words or more on average, by halves of
+    the texts, and for shorter ones by the score of the calibration, among all layers but that
+    of the embeddings.
+
     Self-retrieval does not know what the vectors are for. If you name the `task`, it determines
     the calibration, and only layer and pooling are searched, unless the folder declares them.
 
@@ -53,10 +58,10 @@ class CalibrationSearch(TextTransformer):
         fitted, except in a ``FrozenEstimator``.
     task : {"similarity", "duplicates", "matches", "topics"} or None, default=None
         What you look for. "similarity", how similar two texts are, whitens by
-        ``Whitening(noise="auto")``. "duplicates", copies of a text, and "matches", the same
-        thing in other words, subtract the mean, since details that distinguish texts lie in
-        weak directions. "topics", all texts about one thing (topics, intents, classes,
-        clusters), whitens for `n_groups` and adds `NeighborSmoothing`.
+        ``Whitening(noise="auto", n_groups="many")``. "duplicates", copies of a text, and
+        "matches", the same thing in other words, subtract the mean, since details that
+        distinguish texts lie in weak directions. "topics", all texts about one thing (topics,
+        intents, classes, clusters), whitens for `n_groups` and adds `NeighborSmoothing`.
     candidates : list of (str, transformer), default=None
         More calibrators to try, such as ``[("pca", PCA(64))]``. Each must be better than the
         choice without it, beyond chance, by both kinds of the score. The name "mean",
@@ -68,7 +73,8 @@ class CalibrationSearch(TextTransformer):
     pooling : str, list of str, or None, default=None
         Poolings to try. None keeps the one that the folder declares; if it declares none, or
         `layers` is given, it tries "mean", "cls", "max" and "zipf", which is left out if the
-        vocabulary is not sorted by frequency. For a decoder "last" replaces "cls".
+        vocabulary is not sorted by frequency. For a decoder "last" replaces
+        "cls", and "mean_without_first" is tried, too.
     layers : int, str, list of them, or None, default=None
         Layers to try, each as in `BertEncoder`: a tuple or a name such as "first_last" merges
         several. None keeps the last one if the folder declares its pooling and `pooling` is
@@ -199,10 +205,10 @@ class CalibrationSearch(TextTransformer):
         with encoders.searching([*sample, *halves[0].texts, *halves[1].texts]):
             if sample:
                 with quiet():
-                    scored = search(encoders, halves, candidates)
+                    found = search(encoders, halves, candidates)
                 alike = near_duplicates([*halves[0].sample, *halves[1].sample])
-                chosen, reason = choose(scored, alike, self.random_state)
-                rows = list(chain(*scored))
+                chosen, reason = choose(found, alike, self.random_state)
+                rows = list(chain(*found.states))
             else:
                 rows = [chosen := Scored(encoders.states[0], asked[0])]
                 reason = f"{asked[0].name!r} follows from {asked[0].asked_by}; "

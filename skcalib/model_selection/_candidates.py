@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skcalib.calibration.noise import MANY
 from skcalib.calibration.whitening.estimator import Whitening
 
 RAW, MEAN, WHITENING, STRONG = "raw", "mean", "whitening", "strong"
@@ -33,7 +34,7 @@ class Task(NamedTuple):
 # docs/results.md has the measurements for this table.
 TASKS: dict[str | None, Task] = {
     None: Task(),
-    "similarity": Task(WHITENING),
+    "similarity": Task(STRONG),
     "duplicates": Task(MEAN),
     "matches": Task(MEAN),
     "topics": Task(WHITENING, smooths=True),
@@ -52,7 +53,7 @@ def _where_wide(is_shipped: bool, vectors: Vectors) -> bool:
     return is_shipped and min(min(array.shape) for array in vectors) > DIMENSIONS
 
 
-def _where_not_trained(is_shipped: bool, vectors: Vectors) -> bool:
+def not_trained(is_shipped: bool, vectors: Vectors) -> bool:
     """Whether vectors are not an output trained for cosines, of which the neutral power is 0.
 
     There a strong whitening finds each text by what nothing else has, which the score rewards,
@@ -88,14 +89,14 @@ def candidates_of(
     if asked is None and (has_groups or n_groups is not None):
         asked, asked_by = WHITENING, "groups" if n_groups is None else f"n_groups={n_groups}"
     whitening = Whitening(noise="auto", n_groups=n_groups)
-    strong = Whitening(noise="auto", power=1.0)
+    strong = Whitening(noise="auto", n_groups=MANY)
     pca = Whitening(DIMENSIONS, power=0)
     candidates = [
         Candidate(RAW, "passthrough", Evidence.SCORE),
         Candidate(MEAN, Whitening(power=0), Evidence.SCORE, _where_shipped),
         Candidate(f"PCA({DIMENSIONS})", pca, Evidence.NEVER, _where_wide),
         Candidate(WHITENING, whitening, Evidence.SCORE),
-        Candidate(STRONG, strong, Evidence.BOTH, _where_not_trained),
+        Candidate(STRONG, strong, Evidence.BOTH, not_trained),
     ]
     if asked == MEAN or TASKS[task].smooths or n_groups is not None:
         candidates.pop()
@@ -106,8 +107,11 @@ def candidates_of(
         calibrator = named[asked].calibrator
         named[asked] = Candidate(asked, calibrator, Evidence.NONE, asked_by=asked_by)
     for name, calibrator in own or []:
-        added = Candidate(name, calibrator, Evidence.BOTH)
-        named[name] = named.get(name, added)._replace(calibrator=calibrator)
+        replaced = named.get(name, Candidate(name, calibrator, Evidence.BOTH))
+        if replaced.evidence is Evidence.NEVER:
+            replaced = replaced._replace(evidence=Evidence.BOTH)
+        # One's own is tried everywhere.
+        named[name] = replaced._replace(calibrator=calibrator, is_tried=_everywhere)
     return [*named.values()]
 
 

@@ -12,10 +12,12 @@ from sklearn.base import clone
 
 from skcalib.compat import check_params
 from skcalib.encoders.any_encoder import as_encoder
-from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, resolve_layers
-from skcalib.encoders.recipe import POOLINGS
+from skcalib.encoders.bert_encoder import BertEncoder, backbone_of
+from skcalib.encoders.poolings import POOLINGS
+from skcalib.encoders.resolve import resolve_layers
 
 TRIED = "mean", "cls", "max", "zipf"  # unless others are given
+OF_DECODERS = ("mean_without_first",)
 
 State = tuple[str, int | tuple[int, ...] | None]  # pooling and layers
 
@@ -77,7 +79,8 @@ class HiddenStates:
         shipped = _at((first, -1), encoder).fit([""])
         self.states = [(shipped.pooling_, shipped.layers_[0])]
         if pooling is not None or layers is not None or not declared.declares_pooling:
-            others = _states(shipped, TRIED if pooling is None else _listed(pooling), layers)
+            tried = TRIED + OF_DECODERS * backbone_of(shipped).is_causal
+            others = _states(shipped, tried if pooling is None else _listed(pooling), layers)
             self.states = list(dict.fromkeys([*self.states, *others]))
 
     @contextmanager

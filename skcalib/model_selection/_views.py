@@ -21,6 +21,10 @@ FEWEST_UNITS = 6
 # Share of the units that a copy with units dropped keeps.
 KEPT = 0.3
 
+# Units of a text, on average, from which halves alone compare the layers of a model that was
+# not trained for similarity: a half of eight words says what a text is about.
+LONG_TEXT = 16
+
 # How far beyond chance halves of the texts must find each other, for layers to be compared. In
 # questions of ten words they hardly do, except by shared words, and a layer that is better at
 # that can lose ten points of R-precision.
@@ -67,6 +71,7 @@ class Views:
                 digests[text] = blake2b(key).digest()
         # Sorted by digest, the sample depends neither on the order of texts nor on a split.
         self.sample = sorted(digests, key=digests.__getitem__)[:n_texts]
+        self.are_long = sum(len(units[t]) for t in self.sample) >= LONG_TEXT * len(self.sample)
         views = [view for t in self.sample for view in _views(units[t], digests[t])]
         self.texts, index = distinct(views)
         self._rows = index.reshape(-1, 5).T

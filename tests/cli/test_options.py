@@ -174,3 +174,39 @@ def test_texts_in_refuses_what_is_no_text(tmp_path, entry):
     path.write_text(f'{{"text": "a"}}\n{{"text": null}}\n{{"text": {entry}}}\n')
     with pytest.raises(ValueError, match=r"line 3 has .* in the column 'text'; expected a t"):
         texts_in(str(path), "text")
+
+
+@pytest.mark.parametrize(
+    ("lines", "columns"),
+    [
+        (['{"id": 1, "text": "a b"}', '{"id": 2, "text": "c d"}'], "id, text"),
+        (["id|text", "1|one", "2|two"], "id, text"),
+        (["id;text", "1;one", "2;two"], "id, text"),
+    ],
+)
+def test_a_table_of_another_ending_is_not_read_as_texts(lines, columns, tmp_path):
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join(lines), "utf-8")
+    with pytest.raises(ValueError, match=f"is a table. Set --column .*{columns}"):
+        texts_in(str(file))
+    assert len(texts_in(str(file), "text")) == 2
+
+
+def test_texts_with_some_bars_and_semicolons_are_texts(tmp_path):
+    file = tmp_path / "texts.txt"
+    file.write_text("either | or\nthis; that\nneither", "utf-8")
+    assert len(texts_in(str(file))) == 3
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('{"name": "b"}', "line 2 has no 'text', only 'name'"),
+        (r'{"text": "half \ud83d"}', "line 2 has half of a surrogate pair in 'text'"),
+    ],
+)
+def test_a_row_that_has_no_text_to_read_is_named(row, message, tmp_path):
+    file = tmp_path / "texts.jsonl"
+    file.write_text(f'{{"text": "a"}}\n{row}', "utf-8")
+    with pytest.raises(ValueError, match=message):
+        texts_in(str(file), "text")

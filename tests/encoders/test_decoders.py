@@ -10,6 +10,7 @@ import transformers
 from exported import exported
 from numpy.testing import assert_allclose
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import normalize
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
 from skcalib import BertEncoder, CalibrationSearch, Whitening
@@ -42,6 +43,7 @@ POOLINGS = {
     "last": lambda hidden: hidden[-1],
     "mean": lambda hidden: hidden.mean(axis=0),
     "weighted_mean": lambda h: np.average(h, axis=0, weights=np.arange(1, len(h) + 1)),
+    "mean_without_first": lambda h: h[1:].mean(axis=0) if len(h) > 1 else h[0],
     "cls": lambda hidden: hidden[0],
 }
 
@@ -112,6 +114,19 @@ def test_vectors_are_those_of_the_plain_model_whatever_the_neighbours(name, save
             assert_allclose((vectors - expected[some]) / largest[some], 0, atol=1e-4)
 
 
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_an_attention_sink_is_the_mean_but_not_without_the_first_token(
+    layer, tiny_sink_decoder, texts
+):
+    def cosines(pooling):
+        encoder = BertEncoder(tiny_sink_decoder, layers=layer, pooling=pooling)
+        vectors = normalize(encoder.fit_transform(texts[1:11]))
+        return (vectors @ vectors.T)[np.triu_indices(10, 1)]
+
+    assert cosines("mean").min() > 0.98
+    assert cosines("mean_without_first").mean() < 0.9
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "T5EncoderModel"])
 def test_half_precision_is_close(name, dtype, save_model, texts):
@@ -180,7 +195,8 @@ def test_search_and_inspect(name, end, save_model, words):
     texts = [" ".join(rng.choice(words, size=7)) for _ in range(40)]
     search = CalibrationSearch(folder).fit(texts)
     assert np.isfinite(search.transform(["dog", ""])).all()
-    assert {*search.cv_results_["pooling"]} == {"mean", "max", "zipf", end}
+    sink = {"mean_without_first"} if end == "last" else set()
+    assert {*search.cv_results_["pooling"]} == {"mean", "max", "zipf", end, *sink}
     assert set(word_embeddings(folder)[2]) >= set(words[1:])
 
 

@@ -20,6 +20,7 @@ from skcalib import (
     SimilarityScale,
     Whitening,
 )
+from skcalib.encoders.poolings import POOLINGS
 from skcalib.export import save_onnx
 from skcalib.export._graph import PaddedPipeline
 from skcalib.export._parts import take_apart
@@ -49,19 +50,20 @@ def runtime():
 
 
 def tokenized(encoder, texts):
-    """Ids and mask of prompts and texts, by the model's tokenizer alone."""
+    """Ids and mask of texts in their prompts, by the model's tokenizer alone."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(encoder.model)
-    tokenizer.truncation_side = encoder.truncation_side or "right"
-    return tokenizer(
-        [encoder.prompt_ + text for text in texts],
-        padding=True,
-        truncation=True,
-        max_length=encoder.max_length_,
-        return_token_type_ids=False,
-        return_tensors="np",
-    )
+    before, _, after = encoder.prompt_.partition("{text}")
+    most, n_before = encoder.max_length_, 1 + len(before.split())
+    n_after, is_left = 1 + len(after.split()), encoder.overflow == "cut_left"
+    rows = []
+    for ids in tokenizer([before + text + after for text in texts], verbose=False)["input_ids"]:
+        if len(ids) > most:
+            stop = n_before if is_left else most - n_after
+            ids = ids[:stop] + ids[len(ids) - most + stop :]
+        rows.append({"input_ids": ids})
+    return tokenizer.pad(rows, return_tensors="np")
 
 
 def encode(runtime, path, encoder, texts):
@@ -74,26 +76,37 @@ def encode(runtime, path, encoder, texts):
 
 ZIPF = {"pooling": "zipf", "layers": (0, 1), "layer_merge": "concat", "max_length": 7}
 ZIPF |= {"truncate_dim": 6}
-MAX = {"pooling": "max", "prompt": "a red dog ", "special_tokens": False}
-MAX |= {"max_length": 12, "truncation_side": "left"}
+MAX = {"pooling": "max_own", "prompt": "a red {text} dog", "max_length": 12}
+MAX |= {"overflow": "cut_left"}
 FLOW = {"coupling": "affine", "permutation": "lu", "noise": "auto", "depth": 1}
 
 
 @pytest.mark.parametrize(
-    "pooling", ["mean", "cls", "max", "last", "mean_sqrt_len", "weighted_mean"]
+    "pooling",
+    [name for name in POOLINGS if name != "zipf"],
 )
-@pytest.mark.parametrize("special_tokens", [True, False])
-@pytest.mark.parametrize("prompt", ["", "a red dog "])
-def test_what_becomes_a_graph_pools_padded_texts(
-    pooling, special_tokens, prompt, without_prompts, texts
-):
+@pytest.mark.parametrize("prompt", ["", "a red dog ", "a red {text} dog is"])
+def test_what_becomes_a_graph_pools_padded_texts(pooling, prompt, without_prompts, texts):
     """Without torch's export, which takes long."""
-    settings = {"pooling": pooling, "special_tokens": special_tokens, "prompt": prompt}
+    settings = {"pooling": pooling, "prompt": prompt}
     encoder = BertEncoder(without_prompts, layers=(1, -1), **settings).fit(texts)
     graph = PaddedPipeline(take_apart(encoder)).eval()
     with torch.inference_mode():
         found = graph(*map(torch.from_numpy, tokenized(encoder, [*texts, *ODD]).values()))
     assert_equal_vectors(found.numpy(), encoder.transform([*texts, *ODD]))
+
+
+def test_a_text_of_one_token_is_that_token(tiny_sink_decoder):
+    texts = ["dog", "dog cat", "d"]
+    encoder = BertEncoder(tiny_sink_decoder, pooling="mean_without_first", layers=1).fit(texts)
+    graph = PaddedPipeline(take_apart(encoder)).eval()
+    ids = [[7, 7], [9, 0]]
+    with torch.inference_mode():
+        found = graph(torch.tensor(ids), torch.tensor([[1, 1], [1, 0]])).numpy()
+    tokenizer = take_apart(encoder).backbone().tokenizer
+    assert_equal_vectors(
+        found, encoder.transform([tokenizer.decode(ids[0]), tokenizer.decode(9)])
+    )
 
 
 def test_graph_gives_the_vectors_of_the_pipeline_and_its_scale(
@@ -110,7 +123,8 @@ def test_graph_gives_the_vectors_of_the_pipeline_and_its_scale(
         assert_equal_vectors(encode(runtime, path, pipeline[0], some), pipeline.transform(some))
     written = runtime.InferenceSession(path).get_modelmeta().custom_metadata_map
     assert json.loads(written["similarity_scale"]) == scale.to_dict()
-    assert written["prompt"] == "a red dog "
+    assert written["prompt"] == "a red {text} dog"
+    assert (written["tokens_before"], written["tokens_after"]) == ("3", "2")
 
 
 def test_fitted_vectors_take_two_bytes_and_other_vectors_are_refused(
@@ -155,6 +169,14 @@ def test_a_graph_that_cannot_be_run_is_refused(runtime, save_family, texts, tmp_
     folder = save_family("FNet", hidden_size=16, num_hidden_layers=1, intermediate_size=32)
     with pytest.raises(ValueError, match=r"The export of this FNetModel .*itself"):
         save_onnx(BertEncoder(folder).fit(texts), tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch and transformers, about what is slow
+def test_a_graph_of_one_length_is_refused(runtime, save_family, texts, tmp_path):
+    folder = save_family("Mamba", hidden_size=16, num_hidden_layers=1, state_size=4)
+    with pytest.raises(ValueError, match=r"of the shape \['n_texts', 40\] only\. Encode with"):
+        save_onnx(BertEncoder(folder, pooling="mean").fit(texts), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
 

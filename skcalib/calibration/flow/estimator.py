@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skcalib.base import FloatTransformer, VersionedState
+from skcalib.calibration.noise import MANY
 from skcalib.compat import Interval, StrOptions, _fit_context, check_n_features
 from skcalib.inputs.vectors import (
     check_dask,
@@ -48,10 +49,10 @@ class NormalizingFlow(
     .. math:: \log p(u) = \log N(f(u); 0, I) + \log |\det \partial f / \partial u| .
 
     :meth:`transform` maps u to z = f(u), in which all directions count equally, even those that
-    are mostly noise. On an encoder's last layer the default, which is that of the paper, makes
-    search and clustering worse, as ``Whitening()`` does. For similarity use
-    ``NormalizingFlow(noise="auto")``: it scores like ``Whitening(noise="auto")``, and also has
-    a density and samples.
+    are mostly noise. For graded similarity of a language model that was never trained for it,
+    this default, which is that of the paper, gains as much as exact whitening or more. On an
+    output that was trained for similarity it makes search and clustering worse;
+    ``NormalizingFlow(noise="auto")`` scores there like ``Whitening(noise="auto")``.
 
     Parameters
     ----------
@@ -73,10 +74,10 @@ class NormalizingFlow(
         Regularization as in :class:`Whitening`. Above 0 the flow is trained on the principal
         axes instead of the columns, and :meth:`transform` first multiplies each axis, of
         variance λ, by ``λ / (λ + noise tr(Σ))``. Density and samples are those of unfiltered
-        vectors. "auto" also chooses a power p, 0 for an output layer trained for cosine
-        similarity and up to 0.5 for inner layers, and multiplies by
-        ``(λ / λ_max)^((1 - p) / 2)``.
-    n_groups : int or None, default=None
+        vectors. "auto" also chooses the power, 0 for an output layer trained for cosine
+        similarity, of which each axis is multiplied by ``(λ / λ_max)^(1/2)``, and otherwise 1
+        with a level, by which axes are multiplied by ``(λ / (λ + level))^(1/2)``.
+    n_groups : int, "many" or None, default=None
         Approximate number of groups that the vectors should distinguish, as in
         :class:`Whitening`. It needs ``noise="auto"``.
     learning_rate : float, default=1e-3
@@ -115,6 +116,8 @@ class NormalizingFlow(
         Noise in use.
     power_ : float
         Power in use; 1 unless `noise` is "auto".
+    level_ : float
+        Level in use, as in :class:`Whitening`; 0 unless `noise` is "auto".
     n_features_in_ : int
         Dimension of the vectors.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -167,7 +170,7 @@ class NormalizingFlow(
     coupling: str = "additive"
     permutation: str = "reverse"
     noise: float | str = 0.0
-    n_groups: int | None = None
+    n_groups: int | str | None = None
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
     max_epochs: int = 1
@@ -187,7 +190,7 @@ class NormalizingFlow(
         "coupling": [StrOptions({"additive", "affine"})],
         "permutation": [StrOptions({"reverse", "shuffle", "lu"})],
         "noise": [Interval(Real, 0, 1e9, closed="both"), StrOptions({"auto"})],
-        "n_groups": [Interval(Integral, 2, None, closed="left"), None],
+        "n_groups": [Interval(Integral, 2, None, closed="left"), StrOptions({MANY}), None],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
@@ -199,7 +202,7 @@ class NormalizingFlow(
         "random_state": ["random_state"],
         "verbose": ["boolean"],
     }
-    _state_version = 8
+    _state_version = 9
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -381,6 +384,11 @@ class NormalizingFlow(
     def power_(self) -> float:
         """Power in use."""
         return self._fitted.power
+
+    @property
+    def level_(self) -> float:
+        """Level in use."""
+        return self._fitted.level
 
     @property
     def _n_features_out(self) -> int:

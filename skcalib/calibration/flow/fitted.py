@@ -13,7 +13,7 @@ from skcalib.base import warn
 from skcalib.calibration.flow.glow import Glow
 from skcalib.calibration.flow.statistics import column_moments, principal_axes
 from skcalib.calibration.moments import check_size
-from skcalib.calibration.noise import Regularization
+from skcalib.calibration.noise import Regularization, warn_of_massive_column
 from skcalib.process.devices import check_precision, plain_torch
 
 # Rows below which the density of new vectors lies far below that of the fitted ones: by more
@@ -55,6 +55,7 @@ class FittedFlow:
     architecture: dict[str, Any]  # arguments of Glow
     noise: float  # in use, never "auto"
     power: float
+    level: float
     n_rows: int  # that fixed the standardization
     rng: np.random.RandomState  # of the next training
     weights: dict[str, np.ndarray]  # in the data type of the rows it was fitted on
@@ -131,16 +132,21 @@ def untrained(
         check_size(d, f"permutation={permutation!r} with noise={noise!r}")
     if noise == 0:
         standardization: Any = column_moments(X, rows)
-        power = 1.0
+        power, level = 1.0, 0.0
+        variances = standardization[1] ** 2
     else:
         *standardization, regularized = principal_axes(X, rows, strength)
-        noise, power = regularized.noise, regularized.power
+        noise, power, level = regularized.noise, regularized.power, regularized.level
+        variances = standardization[2] ** 2 @ standardization[1] ** 2
+    warn_of_massive_column(variances)
     flow = _glow(d, architecture).to(getattr(torch, X.dtype.name))
     flow.initialize(rng, *standardization)
     n_parameters = sum(parameter.numel() for parameter in flow.parameters())
     moments = np.zeros((2, n_parameters), dtype=X.dtype)
     weights = flow.arrays()
-    return FittedFlow(architecture, float(noise), power, len(rows), rng, weights, moments)
+    return FittedFlow(
+        architecture, float(noise), power, level, len(rows), rng, weights, moments
+    )
 
 
 def _glow(n_features: int, architecture: dict[str, Any]) -> Glow:

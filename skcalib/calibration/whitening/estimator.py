@@ -13,8 +13,8 @@ from skcalib.base import FloatTransformer, VersionedState, from_scratch
 from skcalib.calibration.map import AffineMap
 from skcalib.calibration.merging import MergingFit
 from skcalib.calibration.moments import Moments
-from skcalib.calibration.noise import Regularization
-from skcalib.calibration.whitening.solver import WhiteningMap, solve, warn_of_few_samples
+from skcalib.calibration.noise import MANY, Regularization
+from skcalib.calibration.whitening.solver import WhiteningMap, solve, warn_of_sample
 from skcalib.compat import (
     Interval,
     RealNotInt,
@@ -41,17 +41,21 @@ class Whitening(
     VersionedState,
     BaseEstimator,
 ):
-    """Whiten vectors; prefer ``noise="auto"``, which whitens only as far as it helps.
+    """Whiten vectors: exactly, as the paper does, or with ``noise="auto"``, as far as it helps.
 
     Vectors are centered and mapped by ``W = U g(Λ)``, where ``U Λ Uᵀ`` is the
     eigendecomposition of their covariance and ``g(λ) = λ^(-1/2)``; the first ``n_components``
     columns are kept (BERT-whitening [1]_, algorithm 1). Their mean is then zero, their
-    covariance the identity. All directions have equal weight in a cosine, noise as much as
-    signal, which often makes search and clustering worse. ``Whitening(noise="auto")``
-    recognizes by the mean vector whether an output was trained for cosine similarity, and then
-    only subtracts most of the mean. If you know how many groups of texts there are,
-    ``Whitening(noise="auto", n_groups=20)`` reduces directions that do not distinguish them,
-    which gains most.
+    covariance the identity, and all directions have equal weight in a cosine. For graded
+    similarity of a language model that was never trained for it, this gains much; on an encoder
+    that was trained for similarity it loses.
+
+    ``Whitening(noise="auto")`` recognizes by the mean vector which of the two it is. On an
+    output that was trained for cosine similarity it only subtracts most of the mean. On other
+    vectors it flattens the few directions that hold most of the variance, and leaves the weak
+    ones as they are. If you know how many groups of texts there are,
+    ``Whitening(noise="auto", n_groups=20)`` gains most, and ``n_groups="many"`` is for graded
+    similarity.
 
     Parameters
     ----------
@@ -66,29 +70,32 @@ class Whitening(
         "pca" by a random rotation, the same for every fit of that width. Cosines do not change,
         and every column gets a share of the variance, which int8 and binary codes need.
     centering : float in [0, 1] or "auto", default="auto"
-        Share of the mean that is subtracted. "auto" is 1, the whole mean, except in one case:
-        if `noise` and `power` are "auto" without `n_groups`, it falls to 0.8 as the power falls
-        to 0. The fifth that is kept protects a group that holds most of the sample: the mean is
-        nearly its direction, and without it the group has none. If the vectors kept an average
-        cosine above 0.2, less is kept.
+        Share of the mean that is subtracted (beta in Su's generalization of the method [4]_).
+        "auto" is 1, the whole mean, except for a trained output with ``noise="auto"`` and no
+        number of groups: there it is 0.8. The fifth that is kept protects a group that holds
+        most of the sample: the mean is nearly its direction, and without it the group has none.
+        If the vectors kept an average cosine above 0.2, less is kept.
     power : float in [0, 1] or "auto", default="auto"
-        1 whitens, 0 only centers and rotates (PCA); values between them whiten partly. "auto"
-        is 1 if `noise` is a number. If `noise` is also "auto", it depends on the mean vector: 0
-        for an output layer trained for cosine similarity, up to 0.5 for inner layers. With 0
-        and no noise, directions without variance in the sample pass unchanged, even with few
-        samples.
+        1 whitens, 0 only centers and rotates (PCA); values between them whiten partly (gamma in
+        [4]_). "auto" is 1, but 0 if `noise` is "auto" and the vectors are an output trained for
+        cosine similarity. With 0 and no noise, directions without variance in the sample pass
+        unchanged, even with few samples.
     noise : float in [0, 1e9] or "auto", default=0.0
         Regularization: the assumed variance of noise in every direction, as a share of the
         total variance tr(Σ). The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``.
-        "auto" computes it from the power, the mean cosine and `n_groups` (the page on the
-        mathematics has the formula), and shrinks by at least the estimate of Ledoit and Wolf.
-        Pass vectors as an encoder returns them: centering removes the mean, and a rotation the
-        outlier columns, by which "auto" recognizes inner layers.
-    n_groups : int or None, default=None
+        "auto" chooses power, centering and noise from mean and covariance, and for vectors that
+        were not trained for cosines also a level, ``g(λ) = (λ + level)^(-1/2)``: the largest
+        eigenvalue beyond the first hundredth, so that a few massive directions have no
+        influence on it. Directions stronger than the level become equal, weaker ones keep their
+        proportions, as with Soft-ZCA [5]_. Pass vectors as an encoder returns them: a rotation
+        removes the outlier columns, by which "auto" recognizes raw vectors.
+    n_groups : int, "many" or None, default=None
         Approximate number of groups that the vectors should distinguish, such as topics,
-        intents or clusters: the fewer, the more noise. A large number removes the noise, so
-        that only the mean is subtracted. It needs ``noise="auto"`` and ``power="auto"``. With
-        None there is no noise at power 0, and that of 250 groups from a power of 0.35 on.
+        intents or clusters. It needs ``noise="auto"`` and ``power="auto"``. For a trained
+        output, the fewer groups, the more noise; otherwise level and noise are the eigenvalue
+        with twice the number of groups above it, itself included. "many" is for graded
+        similarity, where each text is a group of its own: a trained output is treated as with
+        None, and of other vectors nearly all directions are flattened.
     shrinkage : float in [0, 1] or "auto", default=0.0
         Weight of the scaled identity in the covariance,
         ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``, so that every direction is usable with
@@ -122,6 +129,9 @@ class Whitening(
         Noise in use.
     power_ : float
         Power in use.
+    level_ : float
+        Variance that is added to each eigenvalue; 0 unless `noise` is "auto" and the vectors
+        are no trained output.
     n_samples_seen_ : int or float
         Number of samples fitted on, over all calls of `partial_fit`; the sum of their weights
         if weights were given.
@@ -153,6 +163,9 @@ class Whitening(
            American Statistician 72(4).
     .. [3] Ledoit & Wolf (2004), "A well-conditioned estimator for large-dimensional
            covariance matrices", Journal of Multivariate Analysis 88(2).
+    .. [4] Su (2022), kexue.fm/archives/9079.
+    .. [5] Diera, Galke & Scherp (2024), "Isotropy Matters: Soft-ZCA Whitening of Embeddings for
+           Semantic Code Search", arXiv:2411.17538.
 
     Examples
     --------
@@ -173,7 +186,7 @@ class Whitening(
     centering: float | str = "auto"
     power: float | str = "auto"
     noise: float | str = 0.0
-    n_groups: int | None = None
+    n_groups: int | str | None = None
     shrinkage: float | str = 0.0
     tol: float | None = None
 
@@ -187,11 +200,11 @@ class Whitening(
         "centering": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "power": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "noise": [Interval(Real, 0, 1e9, closed="both"), StrOptions({"auto"})],
-        "n_groups": [Interval(Integral, 2, None, closed="left"), None],
+        "n_groups": [Interval(Integral, 2, None, closed="left"), StrOptions({MANY}), None],
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
-    _state_version = 13
+    _state_version = 14
 
     @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
@@ -224,7 +237,7 @@ class Whitening(
         moments = moments_of(Moments.of, X, sample_weight)
         parameters = self.get_params(deep=False)
         linear = solve(moments, **parameters)
-        warn_of_few_samples(moments.n, linear)
+        warn_of_sample(moments.n, linear)
         self._keep(moments, parameters, linear, has_warned=True)
         return self
 
@@ -414,6 +427,11 @@ class Whitening(
         return self.map_.regularized.power
 
     @property
+    def level_(self) -> float:
+        """Level in use."""
+        return self.map_.regularized.level
+
+    @property
     def _n_features_out(self) -> int:
         return self.map_.width
 
@@ -461,7 +479,7 @@ class Whitening(
         check_is_fitted(self, "moments_")
         linear = self._solution()
         if not self._has_warned:
-            warn_of_few_samples(self.moments_.n, linear)
+            warn_of_sample(self.moments_.n, linear)
             self._has_warned = True
         return linear
 

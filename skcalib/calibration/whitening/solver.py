@@ -8,7 +8,11 @@ import numpy as np
 from skcalib.base import warn
 from skcalib.calibration.map import AffineMap
 from skcalib.calibration.moments import Moments, rounding_error
-from skcalib.calibration.noise import Regularization, Regularized
+from skcalib.calibration.noise import (
+    Regularization,
+    Regularized,
+    warn_of_massive_column,
+)
 from skcalib.process.forks import cached_property
 
 # Samples per feature below which whitening amplifies sampling error. With 5, the smallest
@@ -69,6 +73,11 @@ class WhiteningMap:
         """Variance along each of `components`."""
         return np.pad(self.variance[: self.kept], (0, self.surplus))
 
+    @property
+    def column_variance(self) -> np.ndarray:
+        """Variance of the columns of the sample, (d,)."""
+        return self.basis**2 @ self.variance
+
     @cached_property
     def affine(self) -> AffineMap:
         """Return the map, with W of shape (d, width)."""
@@ -77,7 +86,7 @@ class WhiteningMap:
             mean=self.mean,
             projection=W,
             bias=self._of_mean(W),
-            column_variance=self.basis**2 @ self.variance,
+            column_variance=self.column_variance,
             mean_square=output2.sum() / (self.width - self.surplus),  # surplus columns are zero
         )
 
@@ -147,7 +156,7 @@ def solve(
             f"All {n} samples are equal: there is no direction to whiten. "
             "Fit on samples that differ."
         )
-    if regularized.is_rotation:
+    if regularized.passes_all:
         # A direction without variance in this sample may have some in the next.
         axes = np.arange(len(basis))
     return WhiteningMap(
@@ -161,13 +170,14 @@ def solve(
     )
 
 
-def warn_of_few_samples(n: int | float, linear: WhiteningMap) -> None:
-    """Warn if a map suffers from too few samples.
+def warn_of_sample(n: int | float, linear: WhiteningMap) -> None:
+    """Warn if a map suffers from too few samples, or one column holds most of the variance.
 
     The message is the same for all fits of a search, so that Python shows it once.
     """
     d, used = len(linear.mean), linear.regularized
-    is_bare = used.noise == 0 and used.shrinkage == 0 and used.power > 0
+    warn_of_massive_column(linear.column_variance)
+    is_bare = used.noise == used.shrinkage == used.level == 0 and used.power > 0
     enough = SAMPLES_PER_FEATURE * d
     if linear.surplus:
         fault = (

@@ -8,9 +8,10 @@ import torch
 
 from skcalib.base import warn
 from skcalib.encoders.model.backbone import Backbone
-from skcalib.encoders.model.pooling import Joined, Pooler
+from skcalib.encoders.model.pooling import Joined, Pooler, slots_of
 from skcalib.encoders.model.tokens import tokenize
-from skcalib.encoders.recipe import SLOTS, Recipe, slots_of
+from skcalib.encoders.poolings import SLOTS
+from skcalib.encoders.recipe import Recipe, around
 from skcalib.encoders.sources import BLOCK, Model, Records, Show
 from skcalib.encoders.store.store import VectorStore
 
@@ -22,27 +23,23 @@ CHARACTERS, HELD = 2**20, 2**27
 class BertModel(Model):
     """The `Model` of `sources` for a backbone and a recipe, with all slots of a store, if any.
 
-    A batch holds ``batch_size`` texts; "auto" fills it up to a number of tokens that suits the
-    device.
+    A batch has a number of tokens that suits the device, until one does not fit into memory.
     """
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        recipe: Recipe,
-        batch_size: int | str = "auto",
-        store: VectorStore | None = None,
-    ):
-        self._backbone, self._recipe, self._batch_size = backbone, recipe, batch_size
-        self._prompt_ids = _prompt_ids(backbone, recipe.prompt)
+    def __init__(self, backbone: Backbone, recipe: Recipe, store: VectorStore | None = None):
+        self._backbone, self._recipe, self._budget = backbone, recipe, token_budget(backbone)
+        self._frame, self._empty = backbone.frame(recipe.prompt), {*backbone.empty_ids.tolist()}
         self.slots = slots_of(recipe, backbone, store)
         self.key = recipe.slots_key, backbone.device
-        self.width, self.prompt = backbone.width, recipe.prompt
-        name = [recipe.fingerprint, recipe.max_length, recipe.skip, backbone.precision]
+        self.width, self.around = backbone.width, around(recipe.prompt)
+        n_before, n_after = map(len, self.around)
+        name = [recipe.fingerprint, recipe.max_length, recipe.skip[0], backbone.precision]
         if recipe.truncation_side == "left":
-            name += ["end"]
+            name += ["end", n_before] if n_before else ["end"]
         if recipe.stride is not None:
-            name += ["windows", recipe.stride, len(recipe.prompt)]
+            name += ["windows", recipe.stride, len(self.around[0].rstrip())]
+        if n_after:
+            name += ["around", n_before, n_after, recipe.skip[1]]
         self.name = "|".join(map(str, [*name, *self.slots.names]))
 
     def cause(self) -> str:
@@ -79,7 +76,8 @@ class BertModel(Model):
                 raise backbone.not_embedded(number, texts[row])
         rows, has_windows = rows + start, len(rows) > len(texts)
         joined = Joined(rows, self.slots) if has_windows else None
-        pending, n_seen = deque(self._batches(np.array([len(i) for i in ids]))), 0
+        lengths, n_seen = np.array([len(i) for i in ids]), 0
+        pending = deque(self._batches(lengths))
         while pending:
             batch = pending.popleft()
             windows = [ids[i] for i in batch.tolist()]
@@ -88,8 +86,9 @@ class BertModel(Model):
             except torch.cuda.OutOfMemoryError:
                 pooled = None  # Leave `except` first: the traceback keeps the tensors.
             if pooled is None:
-                self._make_room(len(windows), max(map(len, windows)))
-                pending.extendleft(reversed(np.array_split(batch, 2)))
+                self._make_room(lengths[batch])
+                left = np.concatenate([batch, *pending])
+                pending = deque(left[some] for some in self._batches(lengths[left]))
                 continue
             vectors, counts, weights = pooled
             counts = np.column_stack([counts, is_cut[batch]]).astype(np.int32)
@@ -103,11 +102,7 @@ class BertModel(Model):
     def _batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the windows of each batch, by their lengths."""
         longest = self._backbone.forward.longest_packed
-        if self._batch_size == "auto":
-            budget = _token_budget(self._backbone)
-            return batches(lengths, max_texts=BLOCK, max_tokens=budget, longest_mixed=longest)
-        size = int(self._batch_size)
-        return batches(lengths, max_texts=size, max_tokens=np.inf, longest_mixed=longest)
+        return batches(lengths, max_tokens=self._budget, longest_mixed=longest)
 
     def _pool(self, ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Run the model on B windows and pool its hidden states.
@@ -125,36 +120,23 @@ class BertModel(Model):
         backbone.forward(tokens, lengths, slots.layers, pooler.add)
         starts, unknown = np.cumsum(lengths) - lengths, tokens == backbone.unknown_id
         n_unknown = np.add.reduceat(unknown, starts, dtype=np.int64)
-        has_content = self._have_content(tokens, starts, lengths)
-        n_unknown = np.where(has_content, n_unknown, pooler.n_own)
+        is_empty = [self._empty.issuperset(self._frame.inside(window)) for window in ids]
+        n_unknown = np.where(is_empty, pooler.n_own, n_unknown)
         counts = np.column_stack([pooler.lengths, pooler.n_own, n_unknown])
         return pooler.vectors, counts, pooler.weights
 
-    def _have_content(
-        self, tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray
-    ) -> np.ndarray:
-        """Whether each window has a known token, beside those of the prompt."""
-        known = ~np.isin(tokens, self._backbone.empty_ids)
-        place, ends = starts, starts + lengths
-        for token in self._prompt_ids:  # compared, since a prompt may be cut
-            same = tokens[np.minimum(place, ends - 1)] == token
-            place, ends = place[same & (place < ends)], ends[same & (place < ends)]
-            known[place] = False
-            place = place + 1
-        return np.logical_or.reduceat(known, starts)
-
-    def _make_room(self, n_texts: int, longest: int) -> None:
-        """Warn that a batch did not fit into memory; refuse one that cannot be halved."""
-        message = f"Out of memory on {self._backbone.device} with {n_texts} texts of up to "
-        message += f"{longest} tokens"
-        if n_texts == 1:
+    def _make_room(self, lengths: np.ndarray) -> None:
+        """Halve the batches after one that did not fit; refuse one that cannot be halved."""
+        amount = f"{len(lengths)} texts of up to {max(lengths)} tokens"
+        message = f"Out of memory on {self._backbone.device} with {amount}"
+        if len(lengths) == 1:
             raise MemoryError(f"{message}. Set a lower max_length, or device='cpu'.")
-        message += "; continuing with half as many at a time. Set a smaller batch_size."
-        warn(message)
+        warn(f"{message}; continuing with half as many at a time.")
+        self._budget = int(lengths.sum()) // 2
         torch.cuda.empty_cache()
 
 
-def _token_budget(backbone: Backbone) -> int:
+def token_budget(backbone: Backbone) -> int:
     """Tokens of an automatic batch: enough for efficient matrix products."""
     if backbone.device.type == "cuda":
         # A batch may fill a quarter of the GPU's memory. A token needs at most 64 times the
@@ -168,7 +150,7 @@ def _token_budget(backbone: Backbone) -> int:
 
 
 def batches(
-    lengths: np.ndarray, *, max_texts: int, max_tokens: float, longest_mixed: float
+    lengths: np.ndarray, *, max_tokens: float, longest_mixed: float
 ) -> Iterator[np.ndarray]:
     """Rows of each batch, longest first, so that a lack of memory shows at once.
 
@@ -178,7 +160,7 @@ def batches(
     order = np.argsort(-lengths, kind="stable")
     alike = np.where(lengths > longest_mixed, lengths, 0)[order]
     for group in np.split(order, np.flatnonzero(np.diff(alike)) + 1):
-        for batch in runs(lengths[group], max_texts, max_tokens):
+        for batch in runs(lengths[group], len(group), max_tokens):
             yield group[batch]
 
 
@@ -191,9 +173,3 @@ def runs(sizes: Sequence[int] | np.ndarray, most: int, total: float) -> Iterator
         stop = min(start + most, int(np.searchsorted(ends, limit, "right")))
         yield slice(start, stop := max(stop, start + 1))
         start = stop
-
-
-def _prompt_ids(backbone: Backbone, prompt: str) -> list[int]:
-    """Tokens of a prompt and special ones before it; its last space joins a text."""
-    ids = backbone.ids_of(prompt.rstrip()) if prompt else []
-    return ids[:-1] if ids and ids[-1] in backbone.special_ids else ids

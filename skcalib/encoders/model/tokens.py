@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skcalib.encoders.recipe import TEXT, around
 from skcalib.process.forks import fork_safe_lock
 
 # A text is cut before it is tokenized, after CHARACTERS for each token to keep, or later if
@@ -34,6 +35,45 @@ class Windows(NamedTuple):
     is_cut: np.ndarray  # (n,) whether its text goes on where no window follows
 
 
+class Frame(NamedTuple):
+    """Ids of the tokens before and after each text: those of a prompt, and special ones."""
+
+    before: list[int]
+    after: list[int]
+
+    @property
+    def n(self) -> int:
+        """Number of tokens around a text."""
+        return len(self.before) + len(self.after)
+
+    def inside(self, ids: list[int]) -> list[int]:
+        """Tokens of a window between these; one may span the prompt and a word of the text."""
+        n_before = _n_shared(self.before, ids)
+        n_after = _n_shared(self.after[::-1], ids[::-1])
+        return ids[n_before : len(ids) - n_after]
+
+
+def frame_of(tokenizer: Any, prompt: str) -> Frame:
+    """Return the tokens around each text; refuse a prompt whose words join those of a text.
+
+    Only a prompt that ends with the text may do so. The space before the text may belong to its
+    first word.
+    """
+    before, after = map(_encodable, around(prompt))
+    some = ["", "a", before, f"{before}a", f"{before}a{after}"]
+    empty, letter, alone, one, whole = _ids_of(tokenizer, some)
+    n_special = len(empty) - _n_shared(empty, letter)  # after a text
+    alone, one = (ids[: len(ids) - n_special] for ids in (alone, one))
+    if before and alone and tokenizer.convert_ids_to_tokens(alone[-1]) in SPACES:
+        alone = alone[:-1]
+    if after and (one[: len(alone)] != alone or whole[: len(one)] != one):
+        raise ValueError(
+            f"The prompt {prompt!r:.60} has words that this model's tokenizer joins with those "
+            f"of a text. Put a space or a mark between {TEXT} and the words around it."
+        )
+    return Frame(alone, whole[len(one) :])
+
+
 def empty_ids(tokenizer: Any) -> np.ndarray:
     """Ids of tokens that say nothing: special ones, the unknown one, a space alone."""
     spaces = tokenizer.convert_tokens_to_ids([*SPACES])
@@ -52,13 +92,12 @@ def tokenize(
     """Make token ids of texts, in windows.
 
     A window has at least one token and at most ``max_length``, including special tokens and
-    those of the prompt, which precedes each text. Without ``stride`` a text has one window,
-    with the beginning of a long text, or its end if ``side`` is "left". With ``stride`` it has
-    as many windows as cover the text, each sharing ``stride`` tokens with the one before.
+    those of the prompt, which is around each text and tokenized together with it. Without
+    ``stride`` a text has one window, with the beginning of a long text, or its end if ``side``
+    is "left". With ``stride`` it has as many windows as cover the text, each sharing ``stride``
+    tokens with the one before.
     """
-    prompt, *texts = map(_encodable, [prompt, *texts])
-    if stride is None:
-        texts, prompt = [prompt + text for text in texts], ""
+    before, after, *texts = map(_encodable, [*around(prompt), *texts])
     most = CHARACTERS * (max_length + MARGIN) if stride is None else PIECE
     step = max(1, CHARACTERS_AT_ONCE // min(most, max(map(len, texts)) + 1))
     pieces = (
@@ -66,20 +105,20 @@ def tokenize(
         for row, text in enumerate(texts)
         for piece in ([_some(text, most, side)] if stride is None else _pieces(text))
     )
-    around = cache(lambda: _ids_of(tokenizer, ["", "a", prompt]))  # if a text is long
+    frame = cache(lambda: frame_of(tokenizer, prompt))  # if a text is long
     windows: list[list[int]] = []
     rows: list[int] = []
     cut = np.zeros(len(texts), dtype=bool)
     while some := list(islice(pieces, step)):
-        whole = _ids_of(tokenizer, [prompt + piece for _, piece in some])
+        whole = _ids_of(tokenizer, [before + piece + after for _, piece in some])
         for (row, piece), ids in zip(some, whole, strict=True):
             if stride is None:
                 while len(piece) < len(texts[row]) and len(ids) <= max_length + MARGIN:
                     # Many spaces, or a very long word.
                     piece = _some(texts[row], 4 * len(piece), side)
-                    [ids] = _ids_of(tokenizer, [prompt + piece])
+                    [ids] = _ids_of(tokenizer, [before + piece + after])
                 cut[row] = len(ids) > max_length
-            windows += _split(ids, max_length, stride, side, around)
+            windows += _split(ids, max_length, stride, side, frame)
             rows += [row] * (len(windows) - len(rows))
     # A text without any token, special ones included, gets one that is not a word.
     marks = tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0
@@ -105,29 +144,24 @@ def _split(
     max_length: int,
     stride: int | None,
     side: str,
-    around: Callable[[], list[list[int]]],
+    frame: Callable[[], Frame],
 ) -> list[list[int]]:
-    """Windows of the ids of a text; without ``stride`` its beginning or its end.
+    """Windows of the ids of a text in its prompt; without ``stride`` its beginning or its end.
 
-    ``around`` gives the ids of an empty text, of a letter, and of the prompt.
     They are split here, because only some tokenizers return what overflows, none with a prompt.
     """
     if len(ids) <= max_length:
         return [ids]
-    empty, letter, alone = around()
-    n_before = _n_shared(empty, letter)  # special tokens
-    n_behind = len(empty) - n_before
-    stop = len(ids) - n_behind
+    before, after = frame()
+    room, stop = max_length - len(before) - len(after), len(ids) - len(after)
     if stride is None and side == "left":
-        return [ids[:n_before] + ids[stop - (max_length - n_before - n_behind) :]]
-    first = ids[: max_length - n_behind] + ids[stop:]
+        return [before + ids[stop - room :]]
+    first = ids[: max_length - len(after)] + ids[stop:]
     if stride is None:
         return [first]
     # The first window equals that of a text that is cut off. There a token may span the prompt
     # and the first word; in the others the prompt is tokenized alone.
-    before = alone[: len(alone) - n_behind]
-    room, start = max_length - len(before) - n_behind, max_length - n_behind - stride
-    starts = range(start, stop - stride, room - stride)
+    starts = range(len(before) + room - stride, stop - stride, room - stride)
     return [first] + [before + ids[i : min(i + room, stop)] + ids[stop:] for i in starts]
 
 

@@ -28,13 +28,19 @@ class Vectors:
     """Vectors of one model in a store, for one call of the user; to be closed.
 
     ``model`` identifies everything that a vector of d = ``width`` numbers depends on, except
-    its text and the ``prompt`` before it. Once the machine cannot read or write the file,
+    its text and what is put ``around`` it. Once the machine cannot read or write the file,
     nothing more is kept in this call.
     """
 
-    def __init__(self, store: VectorStore, model: str | None, width: int, prompt: str = ""):
+    def __init__(
+        self,
+        store: VectorStore,
+        model: str | None,
+        width: int,
+        around: tuple[str, str] = ("", ""),
+    ):
         self.path, self._max_bytes, self._width = store._path, store.max_bytes, width
-        self._prompt = prompt
+        self._around = around
         self._model = hashlib.blake2b(f"{model}|{width}|{store.dtype}".encode()).digest()
         row = [("key", "V16"), ("counts", "<i4", (4,)), ("vector", store.dtype, (width,))]
         self._row = np.dtype(row)
@@ -121,7 +127,7 @@ class Vectors:
         return bool(self._run("written", insert))
 
     def _key(self, text: str) -> bytes:
-        content = (self._prompt + text).encode("utf-8", "surrogatepass")
+        content = text.join(self._around).encode("utf-8", "surrogatepass")
         return hashlib.blake2b(content, digest_size=16, key=self._model).digest()
 
     def _run(self, done: str, operation: Callable[[sqlite3.Connection], Any]) -> Any:

@@ -218,8 +218,8 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         found = mutual(i, j, scores)
         within = []
         for own, index in zip(lists, indexes, strict=True):
-            usual = PairScores.fitted(own, own, like=self._scores)
-            a, b, values = usual.best(own, own, *candidates(own, own, index, same=True))
+            of_list = PairScores.fitted(own, own, like=self._scores)
+            a, b, values = of_list.best(own, own, *candidates(own, own, index, same=True))
             found_within = mutual(a, b, values)
             within.append(values[found_within][a[found_within] < b[found_within]])
         scores = scores[found]

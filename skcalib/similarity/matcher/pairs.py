@@ -71,19 +71,18 @@ class PairScores:
             Usual.of(second.vectors, samples[0].vectors, n_left_out),
         )
         least = max(LEAST * np.mean([u.deviation.mean() for u in usual]), 1 - EQUAL)
-        if first.n_grams is None or second.n_grams is None:
+        one, other = (sample.n_grams for sample in samples)
+        if one is None or other is None:
             return cls(usual, least)
-        drawn: list[Any] = [sample.n_grams for sample in samples]
-        products = (drawn[0] @ drawn[1].T).toarray()
-        rows, columns = np.indices(products.shape)
-        others = products[rows != columns]  # not with itself
+        products = (one @ other.T).toarray()
+        others = products[np.eye(*products.shape) == 0]  # not with itself
         alike = float(others.mean())
         if like is not None:
             return cls(usual, least, alike, like.spread, like.weight)
         spread = max(float(others.std()), 1 - EQUAL)
         own = np.arange(len(samples[0].vectors))
         near = nearest(samples[0].vectors, second.vectors, 1)[1][:, 0]
-        of_near = spelled_alike(drawn[0], own, second.n_grams, near)
+        of_near = spelled_alike(samples[0].n_grams, own, second.n_grams, near)
         distance = (of_near.mean() - alike) / np.sqrt((spread**2 + of_near.var()) / 2)
         weight = max(distance, 0.0) ** 4 / (1 + distance**4)
         return cls(usual, least, alike, spread, float(weight))

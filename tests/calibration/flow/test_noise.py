@@ -50,6 +50,7 @@ def test_an_untrained_flow_is_the_whitening_up_to_order(rows, noise, k, times, p
     assert sorted(places) == list(range(6))
     # With a power below 1, up to a factor.
     scale = Z.std() / W.std() if whitening.power_ < 1 else 1.0
+    assert flow.level_ == pytest.approx(whitening.level_)
     np.testing.assert_allclose(Z, scale * W[:, places], atol=1e-6)
 
 

@@ -1,0 +1,184 @@
+"""The command ``skcalib compare``: what a calibration gains on one's own texts."""
+
+import argparse
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.pipeline import Pipeline, make_pipeline
+
+from skcalib import NeighborSmoothing, Whitening
+from skcalib.cli.options import add_column, add_encoding, encoder_of, texts_and_labels, texts_in
+from skcalib.inputs.labels import labels_of
+from skcalib.inputs.texts import distinct
+from skcalib.inputs.vectors import unit_rows
+from skcalib.markdown import markdown
+from skcalib.model_selection._encoders import folder_for, quiet
+from skcalib.model_selection._self_retrieval import views_of
+
+KEPT = 128  # dimensions of a PCA
+FEWEST = 40  # texts with others of their label, for an interval
+NORMAL = 1.96  # of a 95 % interval
+
+Part = tuple[np.ndarray, Any]  # vectors to fit on, and a function from a step to scores
+
+
+class Row(NamedTuple):
+    """A candidate, and its score for each text."""
+
+    name: str
+    step: Any
+    scores: np.ndarray
+
+    def gain(self, raw: "Row") -> tuple[float, float]:
+        """Mean difference to raw vectors, and half the width of its 95 % interval."""
+        difference = 100 * (self.scores - raw.scores)
+        return difference.mean(), NORMAL * difference.std() / np.sqrt(len(difference))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command and its arguments."""
+    parser.description = (
+        "Compare raw vectors, common steps and calibrations on your own texts, each fitted on "
+        "one half of them and scored on the other. With --labels, the score is R-precision: "
+        "the share of a text's nearest neighbors that have its label. Without labels it is "
+        "self-retrieval: how well a part of a text finds the rest."
+    )
+    parser.epilog = "Example: skcalib compare minilm texts.csv --column text --labels topic"
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="hub id, folder, or minilm (of the demo extra)")
+    add("texts", metavar="TEXTS", help="UTF-8 file, a text per line or a table, or -")
+    add_column(add)
+    add("--labels", metavar="NAME", help="column of labels, which no calibration sees")
+    groups = "approximate number of topics or groups; default: the number of labels"
+    add("--n-groups", type=int, metavar="K", help=groups)
+    add("--n-texts", type=int, default=2000, help="sample of texts; default: 2000")
+    add_encoding(add, queries=False)
+    add("-q", "--quiet", action="store_true", help="no progress bar")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the table, and what it recommends."""
+    if options.labels is None:
+        texts, labels = texts_in(options.texts, options.column), None
+    else:
+        texts, labels = texts_and_labels(options.texts, options.column, options.labels)
+    rng = np.random.default_rng(0)
+    rows = rng.permutation(len(texts))[: options.n_texts]
+    texts = [texts[row] for row in rows]
+    n_groups = options.n_groups or (None if labels is None else len({*labels}))
+    with folder_for(options.memory) as memory, quiet():
+        encoder = encoder_of(options, memory=memory, verbose=not options.quiet)
+        if labels is None:
+            parts, score = list(_by_views(encoder, texts, options.n_texts)), "self-retrieval"
+        else:
+            chosen = [labels[row] for row in rows]
+            parts, score = list(_by_labels(encoder, texts, chosen)), "R-precision"
+        most = min(min(fit.shape) for fit, _ in parts)
+        found = []
+        for name, step in _candidates(n_groups, most, smooths=labels is not None):
+            scores = [scored(_fitted(step, fit)) for fit, scored in parts]
+            found.append(Row(name, step, np.concatenate(scores)))
+    print(_table(found, score))
+    print(f"\n{_advice(found, options.model, labels is None)}")
+
+
+def _candidates(n_groups: int | None, most: int, smooths: bool) -> list[tuple[str, Any]]:
+    """Return what is compared; a PCA keeps fewer dimensions than ``most``."""
+    default = Whitening(noise="auto")
+    steps = [("raw", "passthrough"), ("mean subtracted", Whitening(power=0))]
+    steps += [(f"PCA({k})", PCA(k, random_state=0)) for k in (KEPT,) if k < most]
+    steps += [("the default", default), ("graded similarity", _groups("many"))]
+    if n_groups is not None:
+        if 1 < n_groups < most:
+            steps.append((f"PCA({n_groups})", PCA(n_groups, random_state=0)))
+        told = _groups(n_groups)
+        steps.append((f"{n_groups} groups", told))
+        if smooths:
+            steps.append(
+                (f"{n_groups} groups, smoothed", make_pipeline(told, NeighborSmoothing()))
+            )
+    return steps
+
+
+def _groups(n_groups: int | str) -> Whitening:
+    return Whitening(noise="auto", n_groups=n_groups)
+
+
+def _fitted(step: Any, vectors: np.ndarray) -> Any:
+    return step if step == "passthrough" else clone(step).fit(vectors)
+
+
+def _mapped(step: Any, vectors: np.ndarray) -> np.ndarray:
+    return vectors if step == "passthrough" else step.transform(vectors)
+
+
+def _by_labels(encoder: Any, texts: list[str], labels: list[str]) -> Iterator[Part]:
+    """Yield each half to fit on, and the R-precision of texts of the other."""
+    vectors, codes = encoder.fit_transform(texts), distinct(labels_of(labels, "labels"))[1]
+    for i in (0, 1):
+        half, of_half = vectors[i::2], codes[i::2]
+        has_others = np.bincount(of_half)[of_half] > 1
+        if has_others.sum() < FEWEST:
+            raise ValueError(
+                f"--labels: {has_others.sum()} of {len(half)} texts of a half have others with "
+                f"their label; expected {FEWEST} or more. Give more texts, or coarser labels."
+            )
+        kept = half[has_others], of_half[has_others]
+        yield (
+            vectors[1 - i :: 2],
+            lambda step, of=kept: _precisions(_mapped(step, of[0]), of[1]),
+        )
+
+
+def _precisions(vectors: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """R-precision of each text: of as many nearest as others have its label, how many do."""
+    units, _ = unit_rows(np.asarray(vectors, dtype=np.float64))
+    similarity, same = units @ units.T, codes[:, None] == codes
+    np.fill_diagonal(similarity, -np.inf)
+    n_others = same.sum(axis=1) - 1
+    ranked = np.take_along_axis(same, np.argsort(-similarity, axis=1, kind="stable"), axis=1)
+    among = np.arange(len(codes)) < n_others[:, None]
+    return (ranked & among).sum(axis=1) / n_others
+
+
+def _by_views(encoder: Any, texts: list[str], n_texts: int) -> Iterator[Part]:
+    """Yield each half to fit on, and how well parts of the texts of the other are found."""
+    sample = views_of(texts, n_texts=n_texts, random_state=0).sample
+    halves = [views_of(sample[i::2], n_texts=n_texts, random_state=0) for i in (0, 1)]
+    fits = [encoder.fit_transform(views.sample) for views in halves]
+    for i, views in enumerate(halves):
+        vectors = encoder.transform(views.texts)
+        yield (
+            fits[1 - i],
+            lambda step, w=views, v=vectors: w.reciprocal_ranks(_mapped(step, v)).mean(axis=0),
+        )
+
+
+def _table(found: list[Row], score: str) -> str:
+    body = []
+    for row in found:
+        gain, half = row.gain(found[0])
+        shown = "" if row is found[0] else f"{gain:+z.1f} ± {half:.1f}"
+        body.append([row.name, f"{100 * row.scores.mean():.1f}", shown])
+    return markdown(["", score, "gain, 95 %"], body)
+
+
+def _advice(found: list[Row], model: str, by_views: bool) -> str:
+    """Return a sentence, and the code to copy."""
+    raw, *others = found
+    best = max(others, key=lambda row: row.scores.mean())
+    (gain, half), n = best.gain(raw), len(raw.scores)
+    blind = (
+        "\nThis score does not see topics. Give --labels if you have some." if by_views else ""
+    )
+    if gain - half <= 0:
+        return f"No step gains beyond chance on {n} texts: keep raw vectors.{blind}"
+    steps = best.step if isinstance(best.step, Pipeline) else [best.step]
+    code = ", ".join([f"BertEncoder({model!r})", *(" ".join(repr(s).split()) for s in steps)])
+    return (
+        f"Best on {n} texts: {best.name}, {gain:+.1f} ± {half:.1f}.{blind}\n\n"
+        f"    make_pipeline({code})"
+    )

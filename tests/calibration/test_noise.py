@@ -1,0 +1,171 @@
+"""The neutral rule, ``noise="auto"``: what is trained, and the level of what is not."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import entropy
+
+from skcalib import BertEncoder, NormalizingFlow, Whitening
+from skcalib.datasets import load_toy_sts
+
+D = 200
+
+
+def trained(n=3000, constants=0, seed=0):
+    """Rows whose mean spreads over the columns, but for a few that hold a constant."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, D)) + rng.choice([-0.5, 0.5], D)
+    rows[:, :constants] += [20, -10, 15][:constants]
+    return rows
+
+
+def raw(n=3000, massive=5.0, seed=0):
+    """Rows with a falling spectrum and massive columns, in mean and in variance."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, D)) * np.geomspace(1, 0.05, D)
+    rows[:, :2] = massive * (1 + rng.normal(size=(n, 2)))
+    return rows
+
+
+def spread(shares):
+    """Over which share of the columns shares spread."""
+    return np.exp(entropy(shares)) / len(shares)  # SciPy's, which makes them sum to 1
+
+
+def cosines(Z):
+    Z = Z / np.linalg.norm(Z, axis=1, keepdims=True)
+    return Z @ Z.T
+
+
+@pytest.mark.parametrize("n", [100, 3000])
+@pytest.mark.parametrize("constants", [0, 1, 2])  # of 200 columns, two may be outliers
+@pytest.mark.parametrize("k", [None, "many", 2, 100])
+def test_trained_outputs_are_only_centered_and_filtered(n, constants, k):
+    X = trained(n, constants)
+    whitening = Whitening(noise="auto", n_groups=k).fit(X)
+    assert whitening.power_ == whitening.level_ == 0
+    mean2, total = X.mean(axis=0) @ X.mean(axis=0), X.var(axis=0, ddof=1).sum()
+    cone = total / (mean2 + total)
+    kept = min(0.2, np.sqrt(cone / (1 - cone) / 4)) if k in (None, "many") else 0
+    noise = 0 if k in (None, "many") else cone ** (1 / 3) / (8 * k)
+    assert_allclose((whitening.noise_, whitening.centering_), (noise, 1 - kept), rtol=1e-8)
+    used = {name: getattr(whitening, f"{name}_") for name in ("noise", "centering", "power")}
+    by_hand = Whitening(**used, shrinkage=Whitening(shrinkage="auto").fit(X).shrinkage_)
+    assert_array_equal(by_hand.fit_transform(X), whitening.transform(X))
+
+
+def test_a_constant_column_too_many_or_one_that_varies_is_no_trained_output():
+    X = trained(constants=3)
+    assert Whitening(noise="auto").fit(X).power_ == 1
+    X = trained(constants=1)
+    X[:, 0] *= 2  # four times the variance of the others
+    assert Whitening(noise="auto").fit(X).power_ == 1
+
+
+@pytest.mark.parametrize("n", [150, 3000])  # above and below the number of columns
+def test_raw_vectors_are_flattened_to_the_level_of_the_first_that_is_no_outlier(n):
+    X = raw(n)
+    whitening = Whitening(noise="auto").fit(X)
+    variance, U = np.linalg.eigh(np.cov(X.T))
+    level = variance[::-1][2]  # two of 200 may be outliers
+    assert whitening.level_ == pytest.approx(level)
+    assert (whitening.power_, whitening.noise_, whitening.centering_) == (1, 0, 1)
+    # Directions without variance in the sample pass, too: others have it.
+    new = raw(50, seed=1) - X.mean(axis=0)
+    expected = new @ U / np.sqrt(np.maximum(variance, 0) + level)
+    found = whitening.transform(new + X.mean(axis=0))
+    assert found.shape == new.shape
+    assert_allclose(found @ found.T, expected @ expected.T, rtol=1e-6, atol=1e-6)
+    assert_allclose(whitening.transform(X).mean(axis=0), 0, atol=1e-9)
+    assert_allclose(whitening.inverse_transform(whitening.transform(X)), X, atol=1e-7)
+
+
+def test_what_the_massive_columns_hold_does_not_move_the_level():
+    levels = [Whitening(noise="auto").fit(raw(massive=size)).level_ for size in (5, 8)]
+    assert levels[0] == pytest.approx(levels[1], rel=0.02)
+    assert levels[0] == pytest.approx(1, rel=0.2)
+
+
+@pytest.mark.parametrize("k", [2, 10, 50])
+def test_groups_of_raw_vectors_take_two_directions_each(k):
+    X = raw()
+    whitening = Whitening(noise="auto", n_groups=k).fit(X)
+    variance = np.linalg.eigvalsh(np.cov(X.T))[::-1]
+    level = variance[2 * k - 1]
+    assert whitening.level_ == pytest.approx(level)
+    assert whitening.noise_ == pytest.approx(level / variance.sum())
+    gain = variance / (variance + level) ** 1.5
+    assert_allclose(whitening.transform(X).var(axis=0, ddof=1), variance * gain**2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [101, 3000])
+def test_many_groups_leave_a_tenth_of_the_directions_out_of_the_level(n):
+    X = raw(n)
+    variance = np.linalg.eigvalsh(np.cov(X.T))[::-1]
+    determined = min(n - 1, D)
+    expected = variance[int(0.9 * determined) - 1]
+    for k in ("many", 10**6):
+        assert Whitening(noise="auto", n_groups=k).fit(X).level_ == pytest.approx(expected)
+
+
+def test_a_power_in_figures_flattens_by_that_power():
+    for X, level in ((raw(), 1), (trained(), 1.6)):
+        whitening = Whitening(noise="auto", power=0.5).fit(X)
+        assert whitening.level_ == pytest.approx(level, rel=0.2)
+        assert (whitening.power_, whitening.noise_, whitening.centering_) == (0.5, 0, 1)
+    assert Whitening(noise=0.02).fit(X).power_ == Whitening().fit(X).power_ == 1.0
+    assert Whitening(noise=0.02).fit(X).level_ == 0
+
+
+@pytest.mark.parametrize("n", [2, 3, 30])
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_few_rows_and_columns_have_a_level(n, d):
+    X = np.random.default_rng(0).normal(size=(n, d)) * np.geomspace(30, 1, d) + [
+        100,
+        *[0] * (d - 1),
+    ]
+    for k in (None, 2, "many"):
+        Z = Whitening(noise="auto", n_groups=k).fit_transform(X)
+        assert np.isfinite(Z).all()
+        assert Z.any()
+
+
+def test_one_massive_row_does_not_decide_alone():
+    X = raw(500, massive=1.0)
+    expected = Whitening(noise="auto").fit(X).transform(X)
+    X[0] *= 1e4
+    found = Whitening(noise="auto").fit(X).transform(X)
+    rows = slice(1, None)
+    assert (
+        np.corrcoef(cosines(expected[rows]).ravel(), cosines(found[rows]).ravel())[0, 1] > 0.9
+    )
+
+
+def test_layers_of_minilm_are_recognized(tmp_path):
+    texts = np.unique(load_toy_sts().data)[:100]
+    for layer, pooling, power in ((6, "mean", 0), (3, "mean", 1), (3, "cls", 1)):
+        encoder = BertEncoder("minilm", layers=layer, pooling=pooling, memory=tmp_path)
+        whitening = Whitening(noise="auto").fit(encoder.fit_transform(texts))
+        assert whitening.power_ == power, (layer, pooling)
+
+
+def test_parts_are_merged_to_the_same_rule():
+    X = raw()
+    whole = Whitening(noise="auto", n_groups=7).fit(X)
+    parts = [Whitening(noise="auto", n_groups=7).fit(part) for part in np.array_split(X, 5)]
+    merged = parts[0].merge(*parts[1:])
+    assert merged.level_ == pytest.approx(whole.level_, rel=1e-10)
+    assert_allclose(merged.transform(X), whole.transform(X), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "calibrator",
+    [Whitening(), Whitening(noise="auto"), NormalizingFlow(), NormalizingFlow(noise="auto")],
+    ids=str,
+)
+def test_a_column_that_holds_most_of_the_variance_is_told(calibrator):
+    X = raw(1200, massive=1.0).astype(np.float32)
+    calibrator.fit(X)  # no warning, which would be an error
+    X[:, 7] *= 1000
+    with pytest.warns(UserWarning, match="One column holds most of the variance.*first token"):
+        calibrator.fit(X)

@@ -1,0 +1,79 @@
+"""The command ``skcalib compare``."""
+
+import csv
+import re
+
+import numpy as np
+import pytest
+from sklearn.pipeline import make_pipeline
+
+from skcalib import BertEncoder, NeighborSmoothing, Whitening
+from skcalib.__main__ import main
+from skcalib.evaluation import evaluate_labeled
+
+
+@pytest.fixture
+def table(tmp_path, words):
+    """Texts of three topics, each of its own words."""
+    rng, kinds = np.random.default_rng(0), np.array_split(words[:30], 3)
+    rows = []
+    for i in range(240):
+        own, others = rng.choice(kinds[i % 3], 8), rng.choice(words, 6)
+        rows.append((" ".join(rng.permutation([*own, *others])), f"topic {i % 3}"))
+    file = tmp_path / "texts.csv"
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([("text", "label"), *rows])
+    return file
+
+
+def compared(capsys, *arguments):
+    assert main(["compare", *map(str, arguments), "-q"]) == 0
+    return capsys.readouterr().out
+
+
+def scores_of(printed):
+    rows = re.findall(r"\| (.*?) \| +([\d.]+) \|", printed)
+    return {name.strip(): float(score) for name, score in rows}
+
+
+def test_scores_are_those_of_evaluate_labeled_on_the_halves(table, tiny_bert, capsys):
+    printed = compared(capsys, tiny_bert, table, "--column", "text", "--labels", "label")
+    found = scores_of(printed)
+    with table.open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    rows = [rows[i] for i in np.random.default_rng(0).permutation(len(rows))]
+    encoder = BertEncoder(tiny_bert)
+    of_groups = Whitening(noise="auto", n_groups=3)
+    steps = {
+        "raw": [],
+        "the default": [Whitening(noise="auto")],
+        "3 groups": [of_groups],
+        "3 groups, smoothed": [of_groups, NeighborSmoothing()],
+    }
+    for name, step in steps.items():
+        expected = []
+        for i in (0, 1):
+            half, other = rows[i::2], [row["text"] for row in rows[1 - i :: 2]]
+            texts, labels = ([row[key] for row in half] for key in ("text", "label"))
+            data = {"fit_on": other, "scores": ["R-precision"]}
+            made = evaluate_labeled(make_pipeline(encoder, *step), texts, labels, **data)
+            expected.append(made.scores[0, 0])
+        assert found[name] == pytest.approx(np.mean(expected), abs=0.06)
+    assert "PCA(3)" in found
+    best = max(found, key=found.get)
+    assert f"Best on 240 texts: {best}" in printed
+    assert f"make_pipeline(BertEncoder({str(tiny_bert)!r}), " in printed
+
+
+def test_without_labels_parts_of_texts_are_found(table, tiny_bert, capsys):
+    printed = compared(capsys, tiny_bert, table, "--column", "text")
+    assert {"raw", "the default", "graded similarity"} <= {*scores_of(printed)}
+    assert "self-retrieval" in printed
+    assert "This score does not see topics" in printed
+
+
+def test_labels_without_their_texts_or_others_are_refused(table, tiny_bert, capsys):
+    assert main(["compare", tiny_bert, str(table), "--labels", "label"]) == 2
+    assert "set --column" in capsys.readouterr().err
+    assert main(["compare", tiny_bert, str(table), "--column", "text", "--labels", "text"]) == 2
+    assert "Give more texts, or coarser labels" in capsys.readouterr().err
