@@ -13,18 +13,19 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import normalize
 from sklearn.utils.estimator_checks import check_clustering, parametrize_with_checks
 
 from skcalib import (
     BertEncoder,
     DetailGuard,
     Duplicates,
-    SimilarityScale,
     TextEncoder,
     Whitening,
 )
 from skcalib.datasets import load_questions
 from skcalib.similarity.duplicates import pairs
+from skcalib.similarity.null import count_pairs
 
 
 @pytest.mark.filterwarnings("ignore:false_pairs=20 needs 448")
@@ -241,7 +242,7 @@ def test_duplicates_do_not_raise_the_threshold(n, times):
     X = spread(1500)
     model = Duplicates().fit(copied(X, n, times))
     rate = 20 / (len(model.labels_) * (len(model.labels_) - 1) / 2)
-    clean = SimilarityScale().fit(X).threshold(rate, extrapolate=True)
+    clean = count_pairs(normalize(X)).line().threshold(rate)
     assert model.threshold_ == pytest.approx(clean, abs=0.02)
     assert (model.labels_[:n] == model.labels_[-n:]).all()
 
