@@ -77,7 +77,7 @@ ZIPF = {"pooling": "zipf", "layers": (0, 1), "layer_merge": "concat", "max_lengt
 ZIPF |= {"truncate_dim": 6}
 MAX = {"pooling": "max", "prompt": "a red {text} dog", "special_tokens": False}
 MAX |= {"max_length": 12, "truncation_side": "left"}
-FLOW = {"coupling": "affine", "permutation": "lu", "noise": "auto", "depth": 1}
+FLOW = {"noise": "auto", "depth": 1}
 
 
 @pytest.mark.parametrize(
