@@ -5,7 +5,7 @@ float32 are fast, but their last bits depend on the other vectors of a block. So
 compared with a threshold, or put in order, is computed again by `of_pairs`, in float64.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -127,22 +127,33 @@ def rows_near(queries: np.ndarray, fitted: np.ndarray, k: int, index: Any = None
 
 
 def nearest_in_order(
-    queries: np.ndarray, fitted: np.ndarray, k: int, index: Any = None
+    queries: np.ndarray,
+    fitted: np.ndarray,
+    k: int,
+    index: Any = None,
+    added: Callable[[slice], np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cosines in float64, from the largest, and rows of the ``k`` vectors nearest each query.
 
     They are found in float32, so a candidate that is as near as the last to 1e-6 may be left
     out. Ties are in the order of rows. Where an index finds fewer, the row is -1, as is the
-    cosine.
+    cosine. ``added`` returns what is added to the cosines of some queries, float32 of shape
+    (n, n_fitted), whatever the other queries are. An index finds vectors without it.
     """
     cosines = np.empty((len(queries), k))
     rows = np.empty((len(queries), k), np.intp)
-    row_bytes = 8 * (k + 10) * fitted.shape[1]
+    row_bytes = 8 * (k + 10) * fitted.shape[1] + (added is not None) * 12 * len(fitted)
     for chunk in gen_batches(len(queries), rows_in_memory(row_bytes)):
-        near = rows_near(queries[chunk].astype(np.float32), fitted, k, index)
+        asked, more = queries[chunk].astype(np.float32), added and added(chunk)
+        if more is None or index is not None:
+            near = rows_near(asked, fitted, k, index)
+        else:
+            near = _largest(asked @ fitted.T + more, k)
         if (lacking := k - near.shape[1]) > 0:  # an index may find fewer
             near = np.pad(near, [(0, 0), (0, lacking)], constant_values=-1)
         exact = np.einsum("ij,ikj->ik", queries[chunk], fitted[near], dtype=np.float64)
+        if more is not None:
+            exact += np.take_along_axis(more, near, axis=1)
         exact[near < 0] = -1
         order = np.lexsort((near, -exact))[:, :k]
         cosines[chunk] = np.take_along_axis(exact, order, axis=1)

@@ -19,7 +19,7 @@ from skcalib.inputs.texts import as_texts
 from skcalib.inputs.vectors import comparable, unit_rows
 from skcalib.model_selection._views import near_duplicates
 from skcalib.similarity.search.estimator import SearchEncoder
-from skcalib.statistics.bootstrap import interval, resamples
+from skcalib.statistics.bootstrap import interval
 
 COLUMNS = ("nDCG@10", "recall@10", "recall@100", "MRR@10")
 FIRST, DEPTH = 10, 100  # documents that the measures count
@@ -221,8 +221,9 @@ def evaluate_retrieval(
             advance(1, name)
     differences = scores - scores[0]
     alike = near_duplicates([*queries.values()])
-    means = np.moveaxis(differences, 1, -1) @ resamples(alike, random_state)
-    intervals = np.moveaxis(interval(means, alike), 0, -1)
+    by_query = np.moveaxis(differences, 1, -1)
+    ends = interval(by_query.reshape(-1, len(queries)), alike, random_state)
+    intervals = np.moveaxis(ends.reshape(2, *by_query.shape[:2]), 0, -1)
     return RetrievalTable(
         tuple(encoders),
         COLUMNS,

@@ -1,5 +1,6 @@
 """What estimators of two sides accept: texts for an encoder, or vectors without one."""
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from skcalib.base import is_fitted
 from skcalib.encoders.any_encoder import as_encoder
+from skcalib.encoders.sides import of_side
 from skcalib.inputs.texts import as_texts, distinct
-from skcalib.inputs.vectors import check_vectors, checked_rows, warn_of_silent
+from skcalib.inputs.vectors import check_vectors, checked_rows, first_text, warn_of_silent
 from skcalib.similarity.space import TextSpace, unit_vectors
 
 
@@ -24,14 +26,20 @@ class Side:
         self.space, self.width = space, width
 
     @classmethod
-    def fitted(cls, estimator: Any, X: Any) -> tuple["Side", np.ndarray]:
-        """Fit the ``encoder`` of an estimator on texts, or check vectors; return unit rows."""
+    def fitted(
+        cls, estimator: Any, X: Any, side: str | None = None
+    ) -> tuple["Side", np.ndarray]:
+        """Fit the ``encoder`` of an estimator on texts, or check vectors; return unit rows.
+
+        The encoder is that of a ``side``, "query" or "document", if its model declares one.
+        """
         if estimator.encoder is None:
             unit = unit_vectors(checked_rows(estimator, X, reset=True))
             warn_of_silent(~unit.any(axis=1))
             return cls(None, unit.shape[1]), unit
         texts, index = distinct(as_texts(X))
-        space = TextSpace(estimator.encoder)
+        encoder = estimator.encoder if side is None else of_side(estimator.encoder, side)
+        space = TextSpace(encoder)
         unit = unit_vectors(space.fit_vectors(texts))
         return cls(space, unit.shape[1]), unit[index]
 
@@ -79,3 +87,29 @@ class Side:
                 "by the same model, or by two whose vectors are comparable."
             )
         return unit_vectors(vectors)
+
+
+def check_queries(estimator: Any, y: Any, queries: Any) -> None:
+    """Refuse queries that come as ``y``, and those of a pipeline whose steps they skip."""
+    name = type(estimator).__name__
+    if first_text(y) is not None or getattr(y, "ndim", 1) == 2:
+        raise TypeError(
+            f"{name}.fit got texts or vectors as y, which it ignores. Pass a sample of queries "
+            "by name: fit(documents, queries=past_queries)."
+        )
+    frame = inspect.currentframe() if queries is not None else None
+    while frame is not None:
+        pipeline = frame.f_locals.get("self")
+        if isinstance(pipeline, Pipeline) and isinstance(
+            pipeline.steps[-1][1], type(estimator)
+        ):
+            skipped = {step for _, step in pipeline.steps[:-1]} - {None, "passthrough"}
+            if skipped and "queries" not in (getattr(pipeline, "transform_input", None) or ()):
+                raise ValueError(
+                    f"{name} is behind other steps of a pipeline, which do not transform its "
+                    "queries. Put these steps into it, as SearchEncoder(make_pipeline(...)), "
+                    "transform the queries before, or, with metadata routing, set "
+                    "transform_input=['queries'] of the pipeline."
+                )
+            return
+        frame = frame.f_back

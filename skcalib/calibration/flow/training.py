@@ -22,6 +22,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from skcalib.base import progress, warn
 from skcalib.calibration.flow.fitted import FittedFlow, on_device, untrained
 from skcalib.calibration.flow.glow import Glow
+from skcalib.process.threads import one_torch_thread
 
 # Of Adam, as in BERT-flow's code.
 BETA1, BETA2, EPSILON, WEIGHT_DECAY = 0.9, 0.999, 1e-6, 0.01
@@ -156,25 +157,23 @@ class Trainer:
         After Ctrl-C the state is also the last good one.
         """
         state, jitter = self.adam.state, self.flow.standardize.jitter.cpu().numpy()
-        good, total, n_threads = state.clone(), 0.0, torch.get_num_threads()
-        recent = torch.zeros_like(state[0, 0])
+        good, total, recent = state.clone(), 0.0, torch.zeros_like(state[0, 0])
         batches = shuffled_batches(self._X, self._rows, self._batch_size, self._rng)
         try:
             # Operations of a few microseconds are too small to share: threads would mostly
             # wait for each other, for long if another process uses the core.
-            torch.set_num_threads(1)
-            for step, drawn in enumerate(batches, start=1):
-                recent += self.adam.step(self._with_jitter(self._tensor(drawn), jitter))
-                if step % 64 == 0 or step == self.n_steps:  # reading it waits for the device
-                    # A loss is from before its update, so check the parameters too.
-                    if not torch.isfinite(recent + state[0].sum()):
-                        return math.nan
-                    good, self.n_kept = state.clone(), self.n_kept + 1
-                    total += float(recent)
-                    recent.zero_()
-                advance()
+            with one_torch_thread():
+                for step, drawn in enumerate(batches, start=1):
+                    recent += self.adam.step(self._with_jitter(self._tensor(drawn), jitter))
+                    if step % 64 == 0 or step == self.n_steps:  # reading waits for the device
+                        # A loss is from before its update, so check the parameters too.
+                        if not torch.isfinite(recent + state[0].sum()):
+                            return math.nan
+                        good, self.n_kept = state.clone(), self.n_kept + 1
+                        total += float(recent)
+                        recent.zero_()
+                    advance()
         finally:
-            torch.set_num_threads(n_threads)
             state.copy_(good)
         return total / self.n_steps
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from skcalib.encoders.model.forward import first_position
-from skcalib.encoders.model.proof import check, fastest_pass, proof_of
+from skcalib.encoders.model.forward import ForwardPass, first_position, moved
+from skcalib.encoders.model.proof import check, fastest_way, proof_of
 from skcalib.encoders.model.tokens import (
     CONTINUES,
     SPACES,
@@ -104,8 +104,8 @@ class Backbone:
         proof = proof_of(module, self.words, marks, self.n_positions)
         self.is_causal = proof.is_causal
         with quiet_transformers():
-            self.forward = fastest_pass(module, proof)
-        self.forward.prepare(device, dtype)
+            way = fastest_way(module, proof)
+        self.forward = ForwardPass(module, way, device, moved(module, way, device, dtype))
         check(self.forward, proof, tolerance=0.2)
 
     def not_embedded(self, token: int, text: str) -> ValueError:
@@ -203,6 +203,12 @@ def read(folder: Path) -> tuple[Any, Any]:
         if (name := module.main_input_name) != "input_ids":
             raise ValueError(f"its input is {name}, not texts")
         tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+    _check_weights(module, report)
+    return tokenizer, module.eval().requires_grad_(False)
+
+
+def _check_weights(module: Any, report: dict[str, Any]) -> None:
+    """Refuse weights that are quantized, missing, left over inside the model, or not finite."""
     # Quantized weights are read as plain numbers, and their scales are left over.
     scales = [k for k in report["unexpected_keys"] if SCALES.search(k)]
     if scales:
@@ -230,7 +236,6 @@ def read(folder: Path) -> tuple[Any, Any]:
         raise ValueError(
             f"its weight {bad[0]!r} has entries that are not finite. Save it again"
         )
-    return tokenizer, module.eval().requires_grad_(False)
 
 
 def _dropped(names: Iterable[str], module: Any) -> list[str]:

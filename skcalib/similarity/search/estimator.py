@@ -2,29 +2,37 @@
 
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_scalar
-from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import from_scratch, warn
-from skcalib.compat import HasMethods, Interval, RealNotInt, _fit_context
+from skcalib.compat import HasMethods, Interval, RealNotInt, StrOptions, _fit_context
 from skcalib.cosines import nearest_in_order
+from skcalib.encoders.any_encoder import as_encoder
+from skcalib.encoders.sides import of_side
 from skcalib.inputs.texts import TextTransformer, as_texts, distinct
 from skcalib.inputs.vectors import distinct_vectors, warn_of_silent
-from skcalib.similarity.inputs import Side
-from skcalib.similarity.search.sides import TwoSides
-from skcalib.similarity.search.strangers import Strangers
-from skcalib.similarity.search.windows import windows
+from skcalib.similarity.inputs import Side, check_queries
+from skcalib.similarity.search.bank_test import BankTest
+from skcalib.similarity.search.sides import TwoSides, toward_means
+from skcalib.similarity.search.words import Words, sample_of, weight_of_words
 
-# Windows show the hubs less well than queries do, so they have this share of the weight.
-SHARE_OF_WINDOWS = 1 / 3
 CANDIDATES = 100  # documents that an index given as `neighbors` finds
+LAST = -0.7  # column of hubs of documents without content; of others it is at least -.54
 FALSE_ALARMS = 0.01  # share of calls with queries drawn like the bank that may warn
+
+
+class DenseSparse(NamedTuple):
+    """Two vectors of each text, whose inner products are added."""
+
+    dense: np.ndarray  # (n_texts, d + 2), float32
+    sparse: csr_matrix  # (n_texts, n_terms), float32
 
 
 @dataclass(eq=False, repr=False)
@@ -33,17 +41,23 @@ class SearchEncoder(TextTransformer):
 
     Queries and documents are different kinds of text, so each kind has its own mean. In
     addition, some documents, the hubs, are near every query. A sample of unlabeled queries, the
-    bank, shows both, and this encoder removes them. It needs no relevance judgments.
+    bank, shows both, and this encoder removes them. Of texts it also compares the words, as
+    sparse vectors. It needs no relevance judgments.
 
     Parameters
     ----------
     encoder : transformer of texts, any encoder of texts, or None, default=None
         Such as `BertEncoder`, or a model's folder, see `TextEncoder`. It is cloned and fitted
-        on the documents; a ``FrozenEstimator`` keeps its fit. With None, documents and queries
-        are vectors.
+        on the documents; a ``FrozenEstimator`` keeps its fit. If its model declares prompts, or
+        methods, for queries and for documents, each side uses its own. With None, documents and
+        queries are vectors.
     query_encoder : transformer of texts, any encoder of texts, or None, default=None
         Encoder of the queries, such as ``BertEncoder(model, prompt="query: ")``. The later
         steps of an `encoder` that is a pipeline follow it. None uses `encoder`.
+    lexical : "characters", vectorizer or None, default="characters"
+        What compares words: TF-IDF of pieces of words, of 2 to 4 characters, or a vectorizer of
+        scikit-learn, such as a ``TfidfVectorizer``, which is cloned and fitted on the
+        documents. None, or an `encoder` of None, compares vectors alone.
     power : float in [0, 1], default=0.05
         Power of the whitening of both sides, see `Whitening`. More brings out details, which
         finds the same thing in other words; less, or 0, keeps documents on one topic together.
@@ -53,16 +67,25 @@ class SearchEncoder(TextTransformer):
         float in (0, 1), a share of the bank.
     hub_weight : float in [0, 1], default=0.75
         Weight of the hubness. It is multiplied by the share of the hubness that another bank
-        would repeat, and smaller for few documents, see Notes. 0 leaves the hubs as they are.
+        would repeat. It is smaller for few documents, and where a few documents answer most
+        queries, see Notes. 0 leaves the hubs as they are.
     neighbors : transformer or None, default=None
         scikit-learn's ``KNeighborsTransformer``, or a similar one (of pynndescent or faiss), by
         cosine or Euclidean distance, for `kneighbors`. It is cloned, and its ``n_neighbors`` is
-        set. None compares a query with every document.
+        set. It finds a hundred documents by their dense vectors, which the words reorder. None
+        compares a query with every document.
 
     Attributes
     ----------
     vectors_ : ndarray of shape (n_documents, d + 2), float32
-        Vectors of the fitted documents, for d dimensions of the encoder.
+        Dense vectors of the fitted documents, for d dimensions of the encoder.
+    words_ : csc_matrix of shape (n_documents, n_terms), float32, or None
+        Their sparse vectors; None if only vectors are compared.
+    vectorizer_ : vectorizer or None
+        The fitted clone, with its ``vocabulary_`` and ``idf_``, which the fit determines:
+        documents that come later do not change them.
+    lexical_weight_ : float
+        What sparse vectors of queries are multiplied by.
     document_shift_, query_shift_ : ndarray of shape (d,)
         What is subtracted from the unit vectors of documents and of queries: four fifths of
         their means, of which few queries estimate that of queries in part. Zero without
@@ -74,11 +97,11 @@ class SearchEncoder(TextTransformer):
     n_queries_ : int
         Number of distinct queries with content in the bank; 0 without queries.
     n_neighbors_ : int
-        Number of nearest queries, or windows, in use.
+        Number of nearest queries in use.
     neighbors_ : transformer or None
         The fitted clone.
     document_pipeline_, query_pipeline_ : Pipeline
-        The fitted steps of each side, from texts or vectors to vectors of the search, as
+        The fitted steps of each side, from texts or vectors to dense vectors of the search, as
         `skcalib.export` takes them. Texts without content are vectors like others there.
     n_features_in_, feature_names_in_
         Of vectors: number of features seen during fit, and their names when all are strings.
@@ -90,38 +113,48 @@ class SearchEncoder(TextTransformer):
 
     Notes
     -----
-    With unit vectors, m and μ the means of the documents and of the bank, and Z in [0, 1]::
+    With unit vectors, m and μ the means of the documents and of the bank, Z in [0, 1], and t(.)
+    the unit vectors of words::
 
         d' = unit((d - 0.8 m) W)    q' = unit((q - 0.8 (m + Z (μ - m))) W)
 
-        score = (q' . d' - w r(d)) / 2
+        score = (q' . d' - w r(d)) / 2 + v t(q) . t(d)
 
     r(d) is the mean of the k largest ``b' . d'`` over the queries b of the bank. So this is
-    Nearest Neighbor Normalization [1]_ with two means. It is a cosine, and an inner product:
-    the vectors of documents are ``(d', -w r(d), s) / sqrt(2)`` and those of queries
-    ``(q', 1, 0) / sqrt(2)``, where s makes the length 1 [2]_. So every index by cosine, inner
-    product or Euclidean distance searches by it, and documents that come later need no new fit.
+    Nearest Neighbor Normalization [1]_ with two means and words. Its first part is a cosine,
+    and an inner product: the vectors of documents are ``(d', -w r(d), s) / sqrt(2)`` and those
+    of queries ``(q', 1, 0) / sqrt(2)``, where s makes the length 1 [2]_. The second is an inner
+    product of sparse vectors. Every index of dense and sparse vectors adds both, and documents
+    that come later need no new fit.
 
     A fifth of the means stays, as with `Whitening`, which protects the largest group of a
     skewed collection. Few queries estimate little. ``Z = max(0, 1 - V / G)``, where G is the
     squared distance of the two means, and V the part of it that is expected by chance (James &
-    Stein [3]_). The weight w is `hub_weight` times the share of the variance of r(d) that
-    another bank would repeat, by the correlation of r(d) from two halves of the bank [4]_. It
-    is small for few queries, and where documents are near the queries that they answer and near
-    no others. If each query has one answer, a document answers ``n / N`` of the n queries of
-    the bank among N documents. They are near it because it answers them, so w is also
-    multiplied by the share of its k nearest that are left, ``1 - n / (N k)``: of ten documents,
-    and the default k, nothing. Use a hundred queries or more; 2,000 at most are compared with
-    each document.
+    Stein [3]_).
+
+    The weight w is `hub_weight` times the share of the variance of r(d) that another bank would
+    repeat, by the correlation of r(d) from two halves of the bank [4]_. It is small for few
+    queries, and where documents are near the queries that they answer and near no others. If
+    each query has one answer, a document answers ``n / N`` of the n queries of the bank among N
+    documents. They are near it because it answers them, so w is also multiplied by the share of
+    its k nearest that are left, ``1 - n / (N k)``: of ten documents, and the default k,
+    nothing. And popular documents, which answer many queries, look like hubs. So w is
+    multiplied by a gate, from the effective number of documents that are first for the bank,
+    over the number expected if queries ask for each document equally often: 0 up to .75, 1 from
+    .95 on. Use a hundred queries or more; 2,000 at most are compared with each document.
 
     W is the whitening of both sides, each minus its mean, with a small `power` and the
     shrinkage of Ledoit and Wolf. It brings out details, which distinguish the answer of a query
     from other documents on its topic. `power` is multiplied by the same ``1 - n / (N k)``,
     since few documents are topics themselves.
 
-    Without queries, windows of 4 to 12 words of the documents are the bank, no mean is
-    subtracted, and the weight is a third. Without queries and without an encoder, scores are
-    half the cosines after the whitening.
+    The weight v of words depends on how well they distinguish the document that is first by the
+    vectors, for the queries of the bank, from those at the places 11 to 60: with the difference
+    D of both means of ``t(q) . t(d)`` in standard deviations, a standard deviation of the words
+    counts ``D² / (2 + 2 D²)`` of one of the vectors.
+
+    Without queries, no mean and no hubs are known, and the documents ask for each other to find
+    v. Without queries and without an encoder, scores are half the cosines after the whitening.
 
     Equal queries count once. Texts without content for the encoder, and zero vectors, come
     last as documents, and find nothing as queries.
@@ -151,6 +184,7 @@ class SearchEncoder(TextTransformer):
     encoder: Any = None
     query_encoder: Any = None
     _: KW_ONLY
+    lexical: Any = "characters"
     power: float = 0.05
     n_neighbors: int | float = 0.1
     hub_weight: float = 0.75
@@ -159,6 +193,7 @@ class SearchEncoder(TextTransformer):
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
         "query_encoder": "no_validation",
+        "lexical": [StrOptions({"characters"}), HasMethods(["fit", "transform"]), None],
         "power": [Interval(Real, 0, 1, closed="both")],
         "n_neighbors": [
             Interval(Integral, 1, None, closed="left"),
@@ -167,8 +202,7 @@ class SearchEncoder(TextTransformer):
         "hub_weight": [Interval(Real, 0, 1, closed="both")],
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
-    _state_version = 2
-    __metadata_request__fit = {"queries": UNUSED}  # which no pipeline passes on
+    _state_version = 3
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -200,44 +234,75 @@ class SearchEncoder(TextTransformer):
         UserWarning
             If most queries are documents, or if vectors come without queries.
         """
+        check_queries(self, y, queries)
+        return self._learn(X, queries)
+
+    def _learn(self, X: Any, queries: Any, codes: np.ndarray | None = None) -> Self:
+        """Fit on documents, which may be in groups, see `TwoSides.documents`."""
         if self.encoder is None and self.query_encoder is not None:
             raise ValueError(
                 "SearchEncoder got a query_encoder but no encoder; expected both, or neither. "
                 "Set the encoder of the documents, too, and pass texts."
             )
-        side, documents = Side.fitted(self, X)
-        content = documents[documents.any(axis=1)]
-        if len(content) < 2:
+        self._document_side, unit = Side.fitted(self, X, "document")
+        has_content = np.any(unit, axis=1)
+        if has_content.sum() < 2:
             raise ValueError(
-                f"Got n_samples={len(documents)} documents, {len(content)} of them with "
+                f"Got n_samples={len(unit)} documents, {has_content.sum()} of them with "
                 "content; a search ranks two or more. Pass all documents in one list."
             )
-        self._document_side = self._query_side = side
-        texts = None if side.space is None else as_texts(X)
-        if queries is None:
-            self._fit_windows(content, texts)
-        else:
-            self._fit_queries(content, X if texts is None else texts, queries)
-        sides = self._sides
+        texts = None if self.encoder is None else as_texts(X)
+        bank, asked = self._bank(unit[has_content], texts, queries)
+        self._sides = sides = TwoSides.learned(
+            unit[has_content],
+            bank,
+            power=self.power,
+            n_neighbors=self.n_neighbors,
+            hub_weight=self.hub_weight,
+            codes=None if codes is None else codes[has_content],
+        )
+        self.n_queries_ = 0 if bank is None else len(bank)
+        self._bank_test = None if bank is None else BankTest.of(bank)
         self.document_shift_, self.query_shift_ = sides.document_shift, sides.query_shift
         self.projection_ = sides.projection
         self.hub_weight_, self.n_neighbors_ = sides.hub_weight, sides.n_neighbors
-        self.vectors_, self.neighbors_ = sides.documents(documents), None
-        if self.neighbors is not None:
-            k = min(CANDIDATES, len(documents))
-            self.neighbors_ = clone(self.neighbors).set_params(n_neighbors=k).fit(self.vectors_)
+        self._words = None if texts is None else Words.fitted(self.lexical, texts)
+        self._store(unit, texts, codes)
+        self.vectorizer_, self.lexical_weight_ = None, 0.0
+        if (words := self._words) is not None and texts is not None:
+            words.weight = self._weight_of_words(words, unit, texts, bank, asked)
+            self.vectorizer_, self.lexical_weight_ = words.vectorizer, words.weight
         return self
 
-    def _fit_queries(self, documents: np.ndarray, X: Any, queries: Any) -> None:
-        """Estimate both means and the hubs from a bank of queries."""
-        if self.encoder is None:
-            unit = self._query_side.unit(self, queries, "queries")
-            unit = distinct_vectors(unit)
+    def _bank(
+        self, documents: np.ndarray, X: list[str] | None, queries: Any
+    ) -> tuple[np.ndarray | None, list[str]]:
+        """Fit the side of queries; return unit vectors of distinct queries, and their texts."""
+        self._query_side, texts = self._document_side, []
+        of_queries = self.query_encoder
+        if of_queries is None and X is not None:
+            own = of_side(self.encoder, "query")
+            is_own = own is not as_encoder(self.encoder) and own is not self.encoder
+            of_queries = own if is_own else None
+        if queries is None and X is None:
+            warn(
+                "Vectors of documents alone show neither the mean of queries nor the hubs, so "
+                "scores are half the cosines after a mild whitening. Pass `queries`, or texts "
+                "and an encoder."
+            )
+        if X is not None and (queries is not None or of_queries is not None):
+            texts = distinct(X if queries is None else as_texts(queries, "queries"))[0]
+        if of_queries is not None:
+            self._query_side, unit = self._document_side.beside(of_queries, texts)
+        if queries is None:
+            return None, []
+        if X is None:
+            unit = distinct_vectors(self._query_side.unit(self, queries, "queries"))
             stored = {row.tobytes() for row in documents}
             equal = sum(row.tobytes() in stored for row in unit)
         else:
-            texts = distinct(as_texts(queries, "queries"))[0]
-            unit = self._of_queries(texts)
+            if of_queries is None:
+                unit = self._query_side.unit(self, texts, "queries")
             equal = len({*texts} & {*X})
         if 2 * equal > len(unit):
             warn(
@@ -245,49 +310,54 @@ class SearchEncoder(TextTransformer):
                 "show how queries differ from documents: pass real queries, or leave out "
                 "`queries`."
             )
-        unit = unit[unit.any(axis=1)]
-        if len(unit) < 2:
+        has_content = np.any(unit, axis=1)
+        if has_content.sum() < 2:
             raise ValueError(
-                f"queries has {len(unit)} distinct queries with content; expected two or more, "
-                "better some hundred. Add queries, or leave out `queries`."
+                f"queries has {has_content.sum()} distinct queries with content; expected two "
+                "or more, better some hundred. Add queries, or leave out `queries`."
             )
-        self._sides = TwoSides.of_queries(
-            documents,
-            unit,
-            power=self.power,
-            n_neighbors=self.n_neighbors,
-            hub_weight=self.hub_weight,
-        )
-        self.n_queries_, self._strangers = len(unit), Strangers.of(unit)
+        texts = [text for text, has in zip(texts, has_content, strict=bool(texts)) if has]
+        return unit[has_content], texts
 
-    def _fit_windows(self, documents: np.ndarray, texts: list[str] | None) -> None:
-        """Estimate the hubs from windows of texts, or nothing from vectors."""
-        if texts is None:
-            warn(
-                "Vectors of documents alone show neither the mean of queries nor the hubs, so "
-                "scores are half the cosines after a mild whitening. Pass `queries`, or texts "
-                "and an encoder."
-            )
-            unit = documents[:0]
+    def _store(
+        self, unit: np.ndarray, texts: list[str] | None, codes: np.ndarray | None
+    ) -> None:
+        """Keep documents by their unit vectors and texts, to be searched."""
+        self.vectors_ = self._sides.documents(unit, codes)
+        self.words_ = self.neighbors_ = None
+        if self._words is not None and texts is not None:
+            words = self._words.documents(texts)
+            words = words if codes is None else toward_means(words, codes)
+            words = words.multiply(
+                np.any(unit, axis=1)[:, None]
+            )  # without content they come last
+            self._by_term = csr_matrix(words.T)
+            self.words_ = self._by_term.T
+        if self.neighbors is not None:
+            k = min(CANDIDATES, len(unit))
+            self.neighbors_ = clone(self.neighbors).set_params(n_neighbors=k).fit(self.vectors_)
+
+    def _weight_of_words(
+        self,
+        words: Words,
+        unit: np.ndarray,
+        texts: list[str],
+        bank: np.ndarray | None,
+        asked: list[str],
+    ) -> float:
+        """Return the weight by queries, or by documents that ask for each other."""
+        first = np.unique(texts, return_index=True)[1]  # a copy would be found by its words
+        first = first[unit[first].any(axis=1)]
+        stored = csr_matrix(self.words_)[first]
+        if bank is None:
+            rows = sample_of(len(first))
+            of_rows = stored[rows]
+            vectors, own = self._sides.queries(unit[first[rows]]), rows
         else:
-            unit = self._of_queries(windows(texts))
-            unit = unit[unit.any(axis=1)]
-        weight = SHARE_OF_WINDOWS * self.hub_weight
-        self._sides = TwoSides.of_windows(
-            documents,
-            unit,
-            power=self.power,
-            n_neighbors=self.n_neighbors,
-            hub_weight=weight,
-        )
-        self.n_queries_, self._strangers = 0, None
-
-    def _of_queries(self, texts: list[str]) -> np.ndarray:
-        """Fit the encoder of queries on distinct texts, and return their unit vectors."""
-        if self.query_encoder is None:
-            return self._query_side.unit(self, texts, "queries")
-        self._query_side, unit = self._document_side.beside(self.query_encoder, texts)
-        return unit
+            rows, own = sample_of(len(asked)), None
+            of_rows = words.documents([asked[row] for row in rows])
+            vectors = self._sides.queries(bank[rows])
+        return weight_of_words(vectors, self.vectors_[first], of_rows, stored, own)
 
     def fit_transform(self, X: Any, y: Any = None, *, queries: Any = None) -> np.ndarray:
         """Fit, and return the vectors of the documents.
@@ -300,12 +370,12 @@ class SearchEncoder(TextTransformer):
         Returns
         -------
         vectors : ndarray of shape (n_documents, d + 2), float32
-            As `encode_document` returns them.
+            Dense vectors, as `encode_document` returns them.
         """
-        return self.fit(X, queries=queries).vectors_.copy()
+        return self.fit(X, y, queries=queries).vectors_.copy()
 
     def transform(self, X: Any) -> np.ndarray:
-        """Encode documents, as `encode_document` does.
+        """Return the dense vectors of documents.
 
         Parameters
         ----------
@@ -315,9 +385,12 @@ class SearchEncoder(TextTransformer):
         -------
         vectors : ndarray of shape (n_documents, d + 2), float32
         """
-        return self.encode_document(X)
+        check_is_fitted(self)
+        unit = self._document_side.unit(self, X)
+        warn_of_silent(~unit.any(axis=1))
+        return self._sides.documents(unit)
 
-    def encode_document(self, X: Any) -> np.ndarray:
+    def encode_document(self, X: Any) -> Any:
         """Encode documents: those of the fit, or later ones.
 
         Parameters
@@ -326,15 +399,21 @@ class SearchEncoder(TextTransformer):
 
         Returns
         -------
-        vectors : ndarray of shape (n_documents, d + 2), float32
+        dense : ndarray of shape (n_documents, d + 2), float32
             Of unit length.
+        sparse : csr_matrix of shape (n_documents, n_terms), float32
+            Of unit length, or zero without known terms. If only vectors are compared, `dense`
+            is returned alone, not as a pair.
         """
-        check_is_fitted(self)
-        unit = self._document_side.unit(self, X)
-        warn_of_silent(~unit.any(axis=1))
-        return self._sides.documents(unit)
+        dense = self.transform(X)
+        if self._words is None:
+            return dense
+        is_found = dense[:, -2] > LAST  # without content they come last
+        return DenseSparse(
+            dense, csr_matrix(self._words.documents(as_texts(X)).multiply(is_found[:, None]))
+        )
 
-    def encode_query(self, X: Any) -> np.ndarray:
+    def encode_query(self, X: Any) -> Any:
         """Encode queries.
 
         Parameters
@@ -344,9 +423,12 @@ class SearchEncoder(TextTransformer):
 
         Returns
         -------
-        vectors : ndarray of shape (n_queries, d + 2), float32
-            Of unit length, or zero for queries without content. Their inner products with
-            vectors of documents are the scores.
+        dense : ndarray of shape (n_queries, d + 2), float32
+            Of unit length, or zero for queries without content.
+        sparse : csr_matrix of shape (n_queries, n_terms), float32
+            Of the length `lexical_weight_`, or zero without known terms. The sum of both inner
+            products with a document is its score. If only vectors are compared, `dense` is
+            returned alone, not as a pair.
 
         Warns
         -----
@@ -361,7 +443,8 @@ class SearchEncoder(TextTransformer):
                 "another language or of another kind. The means and hubs of a wrong bank may "
                 "cost many points: fit again with a sample of queries such as these."
             )
-        return self._sides.queries(unit)
+        dense, words = self._sides.queries(unit), self._words
+        return dense if words is None else DenseSparse(dense, words.queries(as_texts(X)))
 
     def query_p_value(self, X: Any) -> float:
         """Chance that new queries of the bank's distribution are as far from it as these.
@@ -391,7 +474,7 @@ class SearchEncoder(TextTransformer):
         return self._query_side.unit(self, X)
 
     def _p_value(self, unit: np.ndarray) -> float:
-        return 1.0 if self._strangers is None else self._strangers.p_value(unit)
+        return 1.0 if self._bank_test is None else self._bank_test.p_value(unit)
 
     def kneighbors(self, X: Any, n_neighbors: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Best documents of the fit for queries.
@@ -413,12 +496,23 @@ class SearchEncoder(TextTransformer):
         check_is_fitted(self)
         check_scalar(n_neighbors, "n_neighbors", Integral, min_val=1)
         asked = self.encode_query(X)
-        k = min(n_neighbors, len(self.vectors_))
-        index = self.neighbors_ if k <= CANDIDATES else None
-        scores, rows = nearest_in_order(asked, self.vectors_, k, index)
-        silent = ~asked.any(axis=1)
+        dense = asked if self._words is None else asked.dense
+        scores, rows = self._nearest(asked, n_neighbors)
+        silent = ~dense.any(axis=1)
         scores[silent], rows[silent] = -1, -1
         return scores, rows
+
+    def _nearest(self, asked: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scores, from the largest, and rows of the best documents for encoded queries."""
+        k, added = min(k, len(self.vectors_)), None
+        index = self.neighbors_ if k <= CANDIDATES else None
+        if self._words is not None:
+            asked, sparse = asked
+
+            def added(chunk: slice) -> np.ndarray:
+                return (sparse[chunk] @ self._by_term).toarray()
+
+        return nearest_in_order(asked, self.vectors_, k, index, added)
 
     @property
     def document_pipeline_(self) -> Pipeline:

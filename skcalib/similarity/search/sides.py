@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from sklearn.preprocessing import Normalizer
+from scipy.sparse import csr_matrix
+from sklearn.preprocessing import Normalizer, normalize
 from sklearn.utils import gen_batches
 
-from skcalib.cosines import rows_in_memory
+from skcalib.cosines import nearest, rows_in_memory
 from skcalib.inputs.vectors import unit_rows
 from skcalib.similarity.details import mild_whitening
-from skcalib.similarity.hubs import bank_of, n_neighbors_of, repeatability
+from skcalib.similarity.hubs import bank_of, gate, n_neighbors_of, repeatability
 from skcalib.similarity.search.steps import HubColumns, QueryColumns, ShiftAndScale
 
 # Share of a mean that is subtracted, as `Whitening(noise="auto")` does: in a skewed collection
@@ -35,67 +36,52 @@ class TwoSides:
     hub_weight: float
 
     @classmethod
-    def of_queries(
+    def learned(
         cls,
         documents: np.ndarray,
-        queries: np.ndarray,
+        queries: np.ndarray | None,
         *,
         power: float,
         n_neighbors: float,
         hub_weight: float,
+        codes: np.ndarray | None = None,
     ) -> Self:
-        """Estimate the maps and the hubs from unit vectors, of distinct queries."""
-        means = [side.mean(axis=0, dtype=np.float64) for side in (documents, queries)]
-        sides = (documents, means[0]), (queries, means[1])
-        mean, gap = means[0], means[1] - means[0]
-        shifts = CENTERING * mean, CENTERING * (mean + gap_weight(queries, gap) * gap)
-        return cls._learned(sides, bank_of(queries), shifts, power, n_neighbors, hub_weight)
+        """Estimate the maps and the hubs from unit vectors, of documents and distinct queries.
 
-    @classmethod
-    def of_windows(
-        cls,
-        documents: np.ndarray,
-        windows: np.ndarray,
-        *,
-        power: float,
-        n_neighbors: float,
-        hub_weight: float,
-    ) -> Self:
-        """Estimate the hubs from pieces of documents, which do not show the mean of queries."""
-        sides = ((documents, documents.mean(axis=0, dtype=np.float64)),)
-        zero = np.zeros(documents.shape[1])
-        return cls._learned(sides, windows, (zero, zero), power, n_neighbors, hub_weight)
-
-    @classmethod
-    def _learned(
-        cls,
-        sides: tuple[tuple[np.ndarray, np.ndarray], ...],
-        queries: np.ndarray,
-        shifts: tuple[np.ndarray, np.ndarray],
-        power: float,
-        n_neighbors: float,
-        hub_weight: float,
-    ) -> Self:
-        """Weigh details, and hubs also by how much of them another bank would repeat.
-
-        ``sides`` are documents, and queries if they are no windows, with the mean of each.
+        Without queries there is only the whitening. Details count less, and hubs, too, if a
+        document probably answers its nearest queries; hubs also by how much of them another
+        bank would repeat, and by `gate`. ``codes`` are groups of documents, see `documents`.
         """
-        documents = sides[0][0]
-        n = len(queries) or len(documents)  # vectors alone have no bank
+        bank = documents[:0] if queries is None else queries
+        n = len(bank) or len(documents)
         k = n_neighbors_of(n_neighbors, n)
         share = unanswered_share(k, n, len(documents))
+        mean = documents.mean(axis=0, dtype=np.float64)
+        sides, shifts = [(documents, mean)], (np.zeros_like(mean),) * 2
+        if queries is not None:
+            of_queries = queries.mean(axis=0, dtype=np.float64)
+            sides.append((queries, of_queries))
+            gap = of_queries - mean
+            shifts = CENTERING * mean, CENTERING * (mean + gap_weight(queries, gap) * gap)
         projection = mild_whitening(share * power, *sides)
-        bank = mapped(queries, shifts[1], projection)
-        repeated = repeatability(mapped(documents, shifts[0], projection), bank, n_neighbors)
-        k = min(k, len(bank))
-        return cls(*shifts, projection, bank, k, share * repeated * hub_weight)
+        bank = mapped(bank_of(bank), shifts[1], projection)
+        weight = 0.0
+        if len(bank):
+            stored = mapped(documents, shifts[0], projection)
+            stored = stored if codes is None else toward_means(stored, codes)
+            first = nearest(bank, stored, 1)[1][:, 0]
+            repeated = repeatability(stored, bank, n_neighbors)
+            weight = share * repeated * hub_weight * gate(first, len(stored))
+        return cls(*shifts, projection, bank, min(k, len(bank)), weight)
 
-    def documents(self, unit: np.ndarray) -> np.ndarray:
+    def documents(self, unit: np.ndarray, codes: np.ndarray | None = None) -> np.ndarray:
         """Return ``(d', -w r, sqrt(1 - w² r²)) / sqrt(2)`` of unit vectors, (n, m + 2).
 
+        With the ``codes`` of groups, each d' is moved halfway to the mean of its group before.
         A zero vector, of no content, becomes one that is far from all queries.
         """
-        out = self.hubs.transform(mapped(unit, self.document_shift, self.projection))
+        vectors = mapped(unit, self.document_shift, self.projection)
+        out = self.hubs.transform(vectors if codes is None else toward_means(vectors, codes))
         out[~unit.any(axis=1)] = -np.eye(1, out.shape[1], out.shape[1] - 2)
         return out
 
@@ -120,6 +106,16 @@ class TwoSides:
         """Return the same of queries."""
         linear = ShiftAndScale(self.query_shift, self.projection)
         return [Normalizer(), linear, Normalizer(), QueryColumns(self.projection.shape[1])]
+
+
+def toward_means(X: Any, codes: np.ndarray) -> Any:
+    """Return ``unit(x + mean of the rows of its group)``, of dense or sparse rows.
+
+    ``codes`` are the groups, from 0. The only row of a group does not move.
+    """
+    shares = 1 / np.bincount(codes)[codes]
+    mean = csr_matrix((shares, (codes, np.arange(len(codes))))) @ X
+    return normalize(X + mean[codes]).astype(np.float32)
 
 
 def gap_weight(queries: np.ndarray, gap: np.ndarray) -> float:

@@ -30,8 +30,8 @@ def two_kinds(n=400, d=16, seed=0):
     """
     rng = np.random.default_rng(seed)
     topics, mean = rng.normal(size=(n, d)), 0.8 * rng.normal(size=(2, 2 * d))
-    documents = np.hstack([topics, rng.uniform(0.2, 2, (n, 1)) * rng.normal(size=(n, d))])
-    queries = np.hstack([topics + 0.9 * rng.normal(size=(n, d)), np.zeros((n, d))])
+    documents = np.hstack([topics, rng.uniform(0.8, 1.6, (n, 1)) * rng.normal(size=(n, d))])
+    queries = np.hstack([topics + 0.6 * rng.normal(size=(n, d)), np.zeros((n, d))])
     return documents + mean[0], queries + mean[1]
 
 
@@ -89,7 +89,7 @@ def test_it_finds_more_than_cosines_and_than_two_means():
     by_means = found((means.encode_query(NEW) @ means.vectors_.T)[:, order])
     by_hubs = found((SEARCH.encode_query(NEW) @ SEARCH.vectors_.T)[:, order])
     assert by_means > raw + 0.02
-    assert by_hubs > by_means + 0.02
+    assert by_hubs > by_means + 0.05
 
 
 def test_neighbors_are_the_largest_products_by_rows_and_by_any_index():
@@ -216,7 +216,7 @@ def test_it_comes_back_from_a_pickle_and_clones():
 
 
 def test_a_scale_measures_its_scores():
-    scale = SimilarityScale().fit(SEARCH.vectors_[:200], queries=SEARCH.encode_query(NEW))
+    scale = SimilarityScale().fit(SEARCH.vectors_[:200], unanswerable=SEARCH.encode_query(NEW))
     scores = SEARCH.kneighbors(NEW, 400)[0]
     threshold = scale.threshold(0.1, per="query")
     unanswered = (SEARCH.encode_query(NEW) @ SEARCH.vectors_[:200].T).max(axis=1)
@@ -240,4 +240,6 @@ def test_texts_are_as_their_vectors(of_texts, minilm):
     documents, queries = (BertEncoder(minilm).fit_transform(x) for x in (list(TEXTS), ASKED))
     of_vectors = SearchEncoder().fit(documents, queries=queries)
     assert_allclose(of_texts.vectors_, of_vectors.vectors_, atol=1e-5)
-    assert_allclose(of_texts.encode_query(ASKED), of_vectors.encode_query(queries), atol=1e-5)
+    assert_allclose(
+        of_texts.encode_query(ASKED).dense, of_vectors.encode_query(queries), atol=1e-5
+    )

@@ -13,7 +13,7 @@ MOST = 200  # new queries that are compared, drawn at random
 
 
 @dataclass(frozen=True, eq=False)
-class Strangers:
+class BankTest:
     """One half of a bank of unit vectors, and how familiar the other half is with it."""
 
     reference: np.ndarray  # (n, d), float32

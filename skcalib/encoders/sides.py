@@ -1,0 +1,64 @@
+"""The two sides of a search, as a model declares them: its prompts of queries and documents."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+
+from skcalib.base import is_fitted
+from skcalib.encoders.any_encoder import as_encoder
+from skcalib.encoders.bert_encoder import BertEncoder
+from skcalib.encoders.model.declared import declared
+from skcalib.encoders.model.entries import CONFIG, entries
+from skcalib.encoders.model.files import locate
+from skcalib.encoders.text_encoder import TextEncoder
+
+# Names of the prompts of each side, as sentence-transformers looks for them.
+PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
+
+
+@dataclass
+class SideOf:
+    """The queries' or documents' side of a model, such as a ``SentenceTransformer``."""
+
+    model: Any
+    side: str
+
+    def encode(self, texts: list[str]) -> Any:
+        """Call ``encode_query`` or ``encode_document``."""
+        return getattr(self.model, f"encode_{self.side}")(texts)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of the model, if any, which shows texts without content."""
+        return getattr(self.model, "tokenizer", None)
+
+
+def of_side(encoder: Any, side: str) -> Any:
+    """Return an encoder of texts as its model declares it for a side, "query" or "document".
+
+    The encoder is returned as it is if it is fitted, has a prompt, or its model declares none.
+    """
+    encoder = as_encoder(encoder)
+    if isinstance(encoder, Pipeline):
+        if is_fitted(encoder):
+            return encoder
+        (name, first), *later = encoder.steps
+        own = of_side(first, side)
+        return encoder if own is first else Pipeline([(name, own), *later])
+    if isinstance(encoder, BertEncoder) and encoder.prompt is None and not is_fitted(encoder):
+        prompts = _prompts(encoder)
+        names = [name for name in PROMPTS[side] if name in prompts]
+        return clone(encoder).set_params(prompt=names[0]) if names else encoder
+    if isinstance(encoder, TextEncoder) and hasattr(encoder.model, f"encode_{side}"):
+        kept = encoder.name and f"{encoder.name}, {side}"
+        return clone(encoder).set_params(model=SideOf(encoder.model, side), name=kept)
+    return encoder
+
+
+def _prompts(encoder: BertEncoder) -> dict[str, str]:
+    """Return the prompts that the folder of an encoder declares, by name."""
+    folder = locate(os.fspath(encoder.model))
+    return declared(folder, entries(folder, CONFIG)).prompts
