@@ -264,9 +264,7 @@ def test_weights_inside_the_model_are_not_dropped_in_silence(tiny_bert_copy, nam
     if is_head:
         BertEncoder(folder).fit(["dog"])
     else:
-        check_refused(
-            folder, f"1 weights that BertModel .* does not use, such as .*{name[-9:]}"
-        )
+        check_refused(folder, f"1 weight that BertModel .* does not use, such as .*{name[-9:]}")
 
 
 @pytest.mark.parametrize("name", ["bpe.codes", "spm.model", "entity_vocab.json", "a.tokenizer"])
