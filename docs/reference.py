@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "api.md"
 MODULES = (
     *("skcalib", "skcalib.model_selection", "skcalib.export", "skcalib.metrics"),
-    *("skcalib.datasets", "skcalib.evaluation", "skcalib.inspection"),
+    *("skcalib.datasets", "skcalib.evaluation", "skcalib.inspection", "skcalib.monitoring"),
 )
 TABLE = re.compile(r"(<!-- names: ([\w.]+) -->\n)(?:\|.*\n)*")
 

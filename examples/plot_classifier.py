@@ -97,10 +97,11 @@ for name, features in frozen.items():
 
 # %%
 # joblib pickles the winner for a server. The file holds the calibration and the classifier.
-# With ``store_weights_in_pickle`` it also holds BERT; without it, a server loads that from the
+# After ``store_weights_in_pickle`` it also holds BERT; otherwise a server loads that from the
 # same name or folder of a model. The memory stays here.
 
-winner = search.best_estimator_.set_params(encode__store_weights_in_pickle=True)
+winner = search.best_estimator_
+winner["encode"].store_weights_in_pickle()
 path = f"{folder.name}/classifier.joblib"
 joblib.dump(winner, path)
 loaded = joblib.load(path)

@@ -37,7 +37,8 @@ from sklearn.pipeline import Pipeline
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib.datasets import fetch_sts, load_toy_sts, minilm_path
-from skcalib.inspection import mahalanobis, word_embeddings
+from skcalib.inspection import word_embeddings
+from skcalib.monitoring import mahalanobis
 
 if os.environ.get("SKCALIB_DATA"):
     name = "STS-B dev"
@@ -154,7 +155,7 @@ for label, layer in (("embedding layer", 0), ("last layer, fine-tuned", -1)):
 #
 # How to detect other texts
 # -------------------------
-# :func:`~skcalib.inspection.mahalanobis` detects texts that are unlike those of the fit. It
+# :func:`~skcalib.monitoring.mahalanobis` detects texts that are unlike those of the fit. It
 # returns their squared distance from the mean, in units of the spread. Texts of the right kind
 # that the fit did not see determine the threshold, here the 95th percentile.
 

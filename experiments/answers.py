@@ -125,10 +125,12 @@ def of_cranfield(encode):
             without = np.where(relevant[scored], -1, cosines).max(axis=1)
             right = np.take_along_axis(relevant[scored], cosines.argmax(1)[:, None], 1)[:, 0]
             alone = SimilarityScale().fit(d)
-            scale = SimilarityScale().fit(d[~relevant[sample].any(axis=0)], queries=q[sample])
+            scale = SimilarityScale().fit(
+                d[~relevant[sample].any(axis=0)], unanswerable=q[sample]
+            )
             for rule, of_rule in {"documents alone": alone, "unanswerable": scale}.items():
                 for rate in RATES:
-                    threshold = of_rule.threshold(rate, per="query")
+                    threshold = of_rule.threshold(rate, per="query", confidence=None)
                     passed = cosines.max(axis=1) > threshold
                     found = (without > threshold).mean(), (passed & right).mean()
                     yield (

@@ -38,7 +38,11 @@ ENCODERS = {
     "minilm": ("minilm", "", ""),
     "e5": ("intfloat/multilingual-e5-small", "query: ", "passage: "),
     "mpnet": ("sentence-transformers/all-mpnet-base-v2", "", ""),
+    "smollm2": ("smollm2", "", ""),  # a folder, see docs/reproduce.md
 }
+# A language model that was not trained for similarity reads texts up to a length.
+TEMPLATE = 'This sentence : "{text}" means in one word:"'
+LENGTH, LENGTH_WITH_TEMPLATE = 64, 84
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,12 @@ class Encoder:
     def bert(self, documents: bool = False, **params: Any) -> BertEncoder:
         """Return an encoder, by default of the mean of the last layer."""
         model, *prompts = ENCODERS[self.name]
-        if self.models is not None and "/" in model:
-            model = str(self.models / model.split("/")[1])
+        if self.models is not None and model != "minilm":
+            model = str(self.models / model.split("/")[-1])
         kept = {"layers": (-1,), "pooling": "mean"}
-        params = {"memory": VectorStore(self.memory, **kept), "pooling": "mean"} | params
-        return BertEncoder(model, prompt=prompts[documents], **params)
+        defaults = {"prompt": prompts[documents], "pooling": "mean"}
+        params = {"memory": VectorStore(self.memory, **kept)} | defaults | params
+        return BertEncoder(model, **params)
 
     def __call__(self, texts: Any, documents: bool = False, **params: Any) -> np.ndarray:
         return self.bert(documents, **params).fit_transform(list(texts))

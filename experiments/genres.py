@@ -10,7 +10,7 @@ from data import pairs
 from measures import of_pairs
 
 from skcalib import Whitening
-from skcalib.inspection import shift
+from skcalib.monitoring import shift
 
 LANGUAGES = {"English": "stsb", "German": "stsb-de", "Spanish": "stsb-es", "French": "stsb-fr"}
 COLUMNS = "raw", "other half", "recentered", "own half"

@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestNeighbors
 
 from skcalib import NormalizingFlow, Whitening
-from skcalib.inspection import mahalanobis
+from skcalib.monitoring import mahalanobis
 
 SETS = {  # of fitted texts, and the set that other texts come from
     "Banking77": "news",

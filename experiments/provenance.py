@@ -15,7 +15,7 @@ import numpy as np
 from data import labeled, match, sentences
 
 from skcalib import VectorStore, Whitening
-from skcalib.inspection import provenance
+from skcalib.monitoring import provenance
 
 SETS = "Banking77", "STS-B", "intents", "emotions", "news", "biomedical", "spam", "translations"
 FITS = {"minilm": (300, 1500), "e5": (300, 1500), "mpnet": (300,)}

@@ -3,7 +3,6 @@
 "halves": fitted on every other test question of Banking77, observed among the pairs of the
 others. "n texts": whitening and scale fitted on the same n training questions, observed on the
 test questions. "STS-B": both fitted on training sentences of STS-B, observed on other texts.
-Rates below 1e-4 are estimated by a line.
 """
 
 import numpy as np
@@ -42,7 +41,7 @@ def rates(scale, Z, row):
     found = (units @ units.T)[np.triu_indices(len(Z), k=1)]
     for rate in RATES:
         if rate * scale.n_pairs_ >= 10:
-            threshold = scale.threshold(rate, extrapolate=rate < 1e-4)
+            threshold = scale.threshold(rate)
             observed = np.mean(found >= threshold)
             yield row | {
                 "rate": f"{rate:.0e}".replace("e-0", "e-"),

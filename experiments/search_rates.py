@@ -49,9 +49,9 @@ def of_draw(D, Q, relevant, rng):
         ("search", search.vectors_, search.encode_query(Q), sample),
         ("search, bank", search.vectors_, search.encode_query(Q), bank),
     ):
-        scale, scores = SimilarityScale().fit(d, queries=q[of]), q @ d.T
+        scale, scores = SimilarityScale().fit(d, unanswerable=q[of]), q @ d.T
         for rate in RATES:
-            threshold = scale.threshold(rate, per="query")
+            threshold = scale.threshold(rate, per="query", confidence=None)
             false = (scores[unanswered].max(axis=1) > threshold).mean()
             best = scores[answered].argmax(axis=1)
             right = relevant[answered, best] & (scores[answered].max(axis=1) > threshold)

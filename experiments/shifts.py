@@ -1,107 +1,107 @@
-"""Alarms on streams of texts: false ones in streams without a change, and delays after one.
+"""New topics in a sample of one domain: how often tests see them, and how often by mistake.
 
-Contenders: `ShiftMonitor`, and three alarms with usual thresholds, each once for 100 texts of
-the stream: the population stability index (PSI, above 0.2) and Kolmogorov-Smirnov's test (p
-below 0.05), both of the squared Mahalanobis distance, and the cosine distance of the centroids
-(above 0.1). All compare with the same reference.
+A whitening is fitted on up to 1,000 texts of three quarters of the classes of a set. A sample
+of 400 other texts has none of the other classes, or a quarter of its texts. The cells have the
+percentage of 20 samples with a p-value below 0.01.
 
-"none" has the percentage of 1,000 streams of 2,000 texts with an alarm although nothing
-changes. For the changes, 50 streams have 1,000 unchanged texts first: "delay" is the median
-number of texts from the change to the alarm, among the streams without an alarm before, or "-"
-if half of them have none within 2,000 texts; "early" is the percentage with an alarm before.
+Contenders: `shift`; Kolmogorov-Smirnov's test of the coordinates along the ten leading axes of
+the reference, and of the Mahalanobis distance, after Bonferroni; and a classifier of fitted and
+new vectors, a ridge classifier whose scores for the other half are compared by Mann and
+Whitney's test.
 
-References and streams are drawn with replacement from texts that the whitening was not fitted
-on, so that texts repeat. Changes: from one genre of STS-B to the other (its test file is sorted
-by genre); from English to German; from questions of bank customers to intents for an assistant;
-and from the encoder to another one of the same width, for the same texts.
+"top ten" has the percentage of new classes among the ten texts with the largest `novelty`.
+"start" has the percentage of samples in which ``start`` is not 0, and the median distance in
+texts to the truth, where the second half of 800 texts has new classes in every second text.
 """
 
 import numpy as np
-from data import labeled, pairs, sentences
-from scipy.stats import ks_2samp
+from data import labeled
+from scipy.stats import ks_2samp, mannwhitneyu
+from sklearn.decomposition import PCA
+from sklearn.linear_model import RidgeClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skcalib import Whitening
-from skcalib.inspection import ShiftMonitor, mahalanobis
+from skcalib.monitoring import mahalanobis, shift
 
-STREAMS, LENGTH = 1000, 2000
-CHANGED, BEFORE, AFTER = 50, 1000, 2000
-BATCH = 100
-REFERENCES = 200, 1000
-OTHER = {"minilm": "e5", "e5": "minilm"}
-CONTENDERS = "ShiftMonitor", "PSI", "Kolmogorov-Smirnov", "centroids"
+SETS = "Banking77", "biomedical", "news", "intents"
+REFERENCE, SIZES, CHANGED, UNCHANGED = 1000, (400,), 20, 20
+RATE = 0.01
+CONTENDERS = "shift", "Kolmogorov-Smirnov", "classifier"
 
 
 def rows(encode, options):
-    first, second = np.array_split(pairs("stsb")[0], 2)
-    bank = labeled("Banking77", "test")[0]
-    new_model = encode.named(OTHER[encode.name])
-    changes = {
-        "none": (sentences(), sentences(), encode),
-        "genre": (first, second, encode),
-        "language": (sentences(), pairs("stsb-de")[0], encode),
-        "domain": (bank, labeled("intents", "test")[0], encode),
-        "model": (bank, bank, new_model),
-    }
-    for change in options.only or changes:
-        old, new, to = changes[change]
-        old, new = encode(distinct(old)), to(distinct(new))
-        in_two = np.random.default_rng(0).permutation(len(old)) % 2
-        whitening, old = Whitening(noise="auto").fit(old[in_two == 0]), old[in_two == 1]
-        for size in REFERENCES:
-            if change == "none":
-                sizes = size, LENGTH, 0
-                found = [alarms(whitening, old, new, sizes, i) for i in range(STREAMS)]
-                yield row(change, size, 100 * np.mean(np.isfinite(found), axis=0))
-                continue
-            sizes = size, BEFORE, AFTER
-            found = np.array([alarms(whitening, old, new, sizes, i) for i in range(CHANGED)])
-            early = found <= BEFORE
-            later = np.where(early, np.nan, found - BEFORE)
-            yield row(f"{change}: delay", size, [median(column) for column in later.T])
-            yield row(f"{change}: early", size, 100 * early.mean(axis=0))
+    for name in options.only or SETS:
+        halves = [labeled(name, half, 3300) for half in ("train", "test")]
+        X = np.vstack([encode(texts) for texts, _ in halves])
+        classes = np.concatenate([labels for _, labels in halves])
+        for size in SIZES:
+            found = [of_sample(*drawn(X, classes, size, 0, i)) for i in range(UNCHANGED)]
+            yield row(name, size, "none", found)
+            found = [of_sample(*drawn(X, classes, size, 0.25, i)) for i in range(CHANGED)]
+            top = np.mean([f["top ten"] for f in found])
+            yield row(name, size, "a quarter", found) | {"top ten": f"{100 * top:.0f}"}
+        if name != "intents":  # it has too few texts
+            yield {"data": name, "texts": 800, "new": "half from 400 on"} | starts(X, classes)
 
 
-def distinct(texts):
-    return np.unique(np.asarray(texts, str).ravel())
-
-
-def median(delays):
-    delays = delays[~np.isnan(delays)]
-    return np.quantile(delays, 0.5, method="higher") if len(delays) else np.inf
-
-
-def row(change, size, values):
-    shown = [f"{value:.0f}" if np.isfinite(value) else "-" for value in values]
-    if change == "none":
-        shown = [f"{value:.1f}" for value in values]
-    return {"change": change, "reference": size} | dict(zip(CONTENDERS, shown, strict=True))
-
-
-def alarms(whitening, old, new, sizes, seed):
-    """Count the texts until the first alarm of each contender, infinite without one."""
+def drawn(X, classes, size, share, seed, start=0):
+    """Fitted and new vectors, and which of the new ones are of new classes."""
     rng = np.random.default_rng(seed)
-    reference, before, after = (
-        pool[rng.integers(len(pool), size=n)]
-        for pool, n in zip((old, old, new), sizes, strict=True)
-    )
-    stream = np.concatenate([before, after])
-    monitor = ShiftMonitor(whitening).fit(reference).update(stream)
-    usual, distances = mahalanobis(whitening, reference), mahalanobis(whitening, stream)
-    batches = [slice(i, i + BATCH) for i in range(0, len(stream), BATCH)]
-    found = [raised(stream[b], distances[b], reference, usual) for b in batches]
-    first = [
-        BATCH * (1 + np.argmax(column)) if np.any(column) else np.inf
-        for column in np.transpose(found)
+    names = np.unique(classes)
+    of_new = np.isin(classes, rng.choice(names, max(1, len(names) // 4), replace=False))
+    old, new = (rng.permutation(np.flatnonzero(of_new == kind)) for kind in (False, True))
+    is_new = (np.arange(size) >= start) & (rng.random(size) < share)
+    rows = np.empty(size, int)
+    rows[is_new] = new[: is_new.sum()]
+    rows[~is_new] = old[-size:][is_new.sum() :]
+    return X[old[:-size][:REFERENCE]], X[rows], is_new
+
+
+def tested(old, new):
+    return shift(Whitening(noise="auto").fit(old), new, old)
+
+
+def of_sample(old, new, is_new):
+    """P-values of the contenders, and the share of new classes among ten texts."""
+    whitening = Whitening(noise="auto").fit(old[::2])
+    axes = PCA(10).fit(old)
+    scores = [
+        np.column_stack([axes.transform(Z), mahalanobis(whitening, Z)])
+        for Z in (old[1::2], new)
     ]
-    return [monitor.shifted_at_ or np.inf, *first]
+    of_axes = [
+        ks_2samp(*columns).pvalue for columns in zip(*(s.T for s in scores), strict=True)
+    ]
+    both, y = np.vstack([old, new]), np.repeat([0, 1], [len(old), len(new)])
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = order[::2], order[1::2]
+    ridge = RidgeClassifier(100, class_weight="balanced")
+    classifier = make_pipeline(StandardScaler(), ridge).fit(both[train], y[train])
+    scored = classifier.decision_function(both[test])
+    parts = scored[y[test] == 1], scored[y[test] == 0]
+    ours = tested(old, new)
+    return {
+        "shift": ours.p_value,
+        "Kolmogorov-Smirnov": min(of_axes) * len(of_axes),
+        "classifier": mannwhitneyu(*parts, alternative="greater").pvalue,
+        "top ten": is_new[np.argsort(-ours.novelty)[:10]].mean(),
+    }
 
 
-def raised(X, distances, reference, usual):
-    """Whether the alarms with fixed thresholds are raised by a batch alone."""
-    edges = np.quantile(usual, np.linspace(0, 1, 11)[1:-1])
-    counts = [np.bincount(np.searchsorted(edges, d), minlength=10) for d in (usual, distances)]
-    expected, observed = (np.maximum(c / c.sum(), 1e-4) for c in counts)
-    psi = np.sum((observed - expected) * np.log(observed / expected))
-    a, b = reference.mean(axis=0), X.mean(axis=0)
-    cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
-    return psi > 0.2, ks_2samp(usual, distances).pvalue < 0.05, 1 - cosine > 0.1
+def row(name, size, kind, found):
+    shares = {c: 100 * np.mean([f[c] < RATE for f in found]) for c in CONTENDERS}
+    return {"data": name, "texts": size, "new": kind} | {
+        c: f"{s:.0f}" for c, s in shares.items()
+    }
+
+
+def starts(X, classes):
+    found = [
+        tested(*drawn(X, classes, 800, 0.5, seed, start=400)[:2]).start or 0
+        for seed in range(10)
+    ]
+    seen = np.array([start for start in found if start])
+    error = f", {np.median(np.abs(seen - 400)):.0f}" if len(seen) else ""
+    return {"start": f"{100 * len(seen) / len(found):.0f}{error}"}

@@ -37,9 +37,9 @@ class StrOptions(_StrOptions):
         return f"a str among {{{', '.join(map(repr, sorted(self.options)))}}} in lower case"
 
 
-def check_rate(rate: Any, function: str) -> float:
+def check_rate(rate: Any, function: str, name: str = "false_positive_rate") -> float:
     """Return a rate, or raise a ValueError unless it is above 0 and below 1."""
-    name, interval = "false_positive_rate", Interval(Real, 0, 1, closed="neither")
+    interval = Interval(Real, 0, 1, closed="neither")
     validate_parameter_constraints({name: [interval]}, {name: rate}, function)
     return float(rate)
 

@@ -212,7 +212,7 @@ UNKNOWN = " ".join(["zebra"] * 20)
 READ = {  # what an encoder reads of a text decides whether it has content
     "whole": ({}, [False, True, True, False, True]),
     "beginning": ({"max_length": 8}, [False, True, True, True, True]),
-    "end": ({"max_length": 8, "truncation_side": "left"}, [False, True, True, False, True]),
+    "end": ({"max_length": 8, "overflow": "cut_left"}, [False, True, True, False, True]),
     "windows": ({"max_length": 8, "overflow": "windows"}, [False, True, True, False, True]),
     "prompt": ({"prompt": "the small "}, [False, True, True, False, True]),
     "prompt in windows": (

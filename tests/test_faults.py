@@ -135,7 +135,8 @@ def test_what_cannot_be_kept_is_computed_and_kept_later(
     expected = BertEncoder(tiny_bert).fit_transform(texts)
     recent.bound = 2**20  # as outside the tests
     store = VectorStore(tmp_path)
-    encoder = BertEncoder(tiny_bert, memory=store, batch_size=1).fit(texts)
+    monkeypatch.setattr("skcalib.encoders.model.batches.token_budget", lambda backbone: 1)
+    encoder = BertEncoder(tiny_bert, memory=store).fit(texts)
     with obstacle(store):
         for _ in range(2):  # a file half made does no harm
             with pytest.warns(UserWarning, match=r"could not be .*Free some space") as caught:

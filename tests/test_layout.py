@@ -19,7 +19,7 @@ FLOORS = [
     GROUND,
     {"datasets", "metrics", "calibration"},
     {"encoders"},
-    {"similarity", "model_selection", "inspection"},
+    {"similarity", "model_selection", "inspection", "monitoring"},
     {"export", "evaluation"},
     {"cli"},
 ]

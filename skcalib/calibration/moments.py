@@ -186,7 +186,10 @@ class Moments:
     @cached_property
     def spectrum(self) -> tuple[np.ndarray, np.ndarray]:
         """Eigenvalues and eigenvectors of the covariance, as `decompose` returns them."""
-        return decompose(self.covariance())
+        spectrum = decompose(self.covariance())
+        for array in spectrum:
+            array.flags.writeable = False
+        return spectrum
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

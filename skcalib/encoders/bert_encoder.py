@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
@@ -17,10 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import warn
 from skcalib.compat import Interval, StrOptions, _fit_context
 from skcalib.encoders.model.carried import ModelFiles
-from skcalib.encoders.model.declared import Declared, declared, wants_prompt
+from skcalib.encoders.model.declared import declared, wants_prompt
 from skcalib.encoders.model.entries import CONFIG, entries
 from skcalib.encoders.model.files import load, locate
-from skcalib.encoders.recipe import POOLINGS, TEXT, Recipe, around
+from skcalib.encoders.poolings import POOLINGS
+from skcalib.encoders.recipe import Recipe
+from skcalib.encoders.resolve import LAYER_NAMES, recipe_for
 from skcalib.encoders.sources import BLOCK, WithMemory, store_of, vectors_of
 from skcalib.encoders.store.store import VectorStore
 from skcalib.inputs.texts import TextTransformer, blocks_of
@@ -29,14 +30,6 @@ from skcalib.process.dask import check_lazy, lazily
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone
-    from skcalib.encoders.model.tokens import Frame
-
-LAYER_NAMES = {
-    "last": (-1,),
-    "last2": (-2, -1),
-    "first_last": (1, -1),
-    "embedding_last": (0, -1),
-}
 
 
 @dataclass(eq=False, repr=False)
@@ -50,11 +43,13 @@ class BertEncoder(WithMemory, TextTransformer):
     ----------
     model : str, default="bert-base-uncased"
         Hub id, folder written by ``save_pretrained``, or "minilm", the model of the ``demo``
-        extra. Weights must be safetensors; code that comes with a model is never run.
-    pooling : {"auto", "cls", "mean", "max", "last", "mean_sqrt_len", "mean_without_first", \
-            "weighted_mean", "zipf"}, default="auto"
+        extra. "id@revision" is a branch, tag or commit of a model on the hub. Weights must be
+        safetensors; code that comes with a model is never run.
+    pooling : {"auto", "cls", "mean", "mean_own", "max", "max_own", "last", "mean_sqrt_len", \
+            "mean_without_first", "weighted_mean", "zipf"}, default="auto"
         How the hidden states of a text's tokens become one vector. "cls" is the first token,
-        "last" the last one. "mean" and "max" are over all tokens. "mean_sqrt_len" is the sum
+        "last" the last one. "mean" and "max" are over all tokens, "mean_own" and "max_own" over
+        those of the text, without special ones such as [CLS]. "mean_sqrt_len" is the sum
         divided by the square root of the number of tokens. "mean_without_first" is for inner
         layers of decoders, where the first token is so long that "mean" is that token alone
         [2]_. "weighted_mean" weights tokens by position, 1 to n. "zipf" weights each token by
@@ -68,9 +63,6 @@ class BertEncoder(WithMemory, TextTransformer):
         ``(-1,)``, ``(-2, -1)``, ``(1, -1)`` and ``(0, -1)``.
     layer_merge : {"mean", "concat"}, default="mean"
         How the pooled vectors of several layers become one: their mean or concatenation.
-    special_tokens : bool, default=True
-        Whether "mean", "max" and "mean_sqrt_len" include the special tokens around a text, such
-        as [CLS]. A text without any other token is always pooled over them.
     prompt : str or None, default=None
         Words to put before each text, such as "query: ", or around it, where ``{text}`` stands
         for the text: ``'This sentence : "{text}" means in one word:"'``. None uses the default
@@ -90,44 +82,32 @@ class BertEncoder(WithMemory, TextTransformer):
     normalize : bool or "auto", default="auto"
         Whether vectors are scaled to unit length, so that ``vectors @ vectors.T`` has their
         cosines. "auto" scales them if the model's folder declares it (a module ``Normalize``)
-        and `layers`, `pooling` and `special_tokens` are those that it declares. Dimensions are
-        cut, and layers and windows merged, before.
-    overflow : {"cut", "windows"}, default="cut"
-        How to encode a text of more than ``max_length`` tokens. "cut" keeps its beginning, or
-        its end (see ``truncation_side``), and warns once. "windows" encodes all of it, in
-        windows of ``max_length`` tokens, each with prompt and special tokens, and combines
-        their vectors: means weight each window by its tokens, "cls" weights all windows
-        equally, "max" takes the maximum, and "last" is that of the last window.
-    stride : int, default=0
-        Number of tokens that consecutive windows share, which then count twice in a mean.
-    truncation_side : {"right", "left"} or None, default=None
-        The side on which "cut" cuts a long text: "left" keeps its end. None uses the side that
-        the folder declares, usually "right".
-    batch_size : int or "auto", default="auto"
-        Largest number of texts in a forward pass. "auto" limits the number of tokens instead,
-        on CUDA according to the memory of the GPU.
+        and `layers` and `pooling` are those that it declares. Dimensions are cut, and layers
+        and windows merged, before.
+    overflow : {"cut", "cut_left", "cut_right", "windows"} or int, default="cut"
+        How to encode a text of more than ``max_length`` tokens. "cut_right" keeps its
+        beginning, "cut_left" its end, and "cut" is what the folder declares, usually
+        "cut_right"; they warn once. "windows" encodes all of it, in windows of ``max_length``
+        tokens, each with prompt and special tokens, and combines their vectors: means weight
+        each window by its tokens, "cls" weights all windows equally, "max" takes the maximum,
+        and "last" is that of the last window. A number means windows, too, of which consecutive
+        ones share that many tokens, which count twice in a mean.
     device : str, default="auto"
         "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA if it works, otherwise the CPU.
     dtype : {"float32", "bfloat16", "float16"}, default="float32"
         Precision of the forward pass. Hidden states are pooled in float32, and vectors are
         always float32.
-    revision : str or None, default=None
-        Branch, tag or commit of a model on the hub.
     token_counts : mapping of str to number, list of str, or None, default=None
         Token frequencies for ``pooling="zipf"``: counts by token, or texts whose tokens `fit`
         counts. Needed if the vocabulary is not sorted by frequency, as in Chinese models.
     memory : None, path-like or VectorStore, default=None
         Cache of vectors: a folder on a local disk, or a store. Each text goes through the model
         once, and an interrupted run resumes. It keeps all layers and poolings of a text, so
-        that you can choose others later; a `VectorStore` can keep fewer. The pickle of a fitted
-        encoder has no memory, so that nothing is written where it is loaded; there
+        that you can choose others later: 66 kB with MiniLM, 650 kB with a decoder of 30 layers
+        and 576 dimensions. ``VectorStore(folder, layers=[1, -1])`` keeps fewer. The pickle of a
+        fitted encoder has no memory, so that nothing is written where it is loaded; there
         ``set_params(memory=folder)`` sets one. In any case, recently used vectors stay in this
         process's memory, up to 256 MiB for all encoders.
-    store_weights_in_pickle : bool, default=False
-        Whether the pickle of a fitted encoder holds the files of the model, so that it needs no
-        folder where it is loaded. The first use there writes them to a temporary folder, which
-        the process removes at its end. By default the pickle holds the name of the model and
-        its fingerprint, a few kilobytes, and the same model must be where it is loaded.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -190,21 +170,15 @@ class BertEncoder(WithMemory, TextTransformer):
     pooling: str = "auto"
     layers: int | Sequence[int] | str = -1
     layer_merge: str = "mean"
-    special_tokens: bool = True
     prompt: str | None = None
     max_length: int | None = None
     truncate_dim: int | None = None
     normalize: bool | str = "auto"
-    overflow: str = "cut"
-    stride: int = 0
-    truncation_side: str | None = None
-    batch_size: int | str = "auto"
+    overflow: str | int = "cut"
     device: str = "auto"
     dtype: str = "float32"
-    revision: str | None = None
     token_counts: Mapping[str, float] | Sequence[str] | None = None
     memory: Any = None
-    store_weights_in_pickle: bool = False
     verbose: bool | int = False
 
     _parameter_constraints = {
@@ -218,26 +192,24 @@ class BertEncoder(WithMemory, TextTransformer):
             StrOptions(set(LAYER_NAMES)),
         ],
         "layer_merge": [StrOptions({"mean", "concat"})],
-        "special_tokens": ["boolean"],
         "prompt": [str, None],
         "max_length": [Interval(Integral, 1, None, closed="left"), None],
         "truncate_dim": [Interval(Integral, 1, None, closed="left"), None],
         "normalize": ["boolean", StrOptions({"auto"})],
-        "overflow": [StrOptions({"cut", "windows"})],
-        "stride": [Interval(Integral, 0, None, closed="left")],
-        "truncation_side": [StrOptions({"right", "left"}), None],
-        "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "overflow": [
+            StrOptions({"cut", "cut_left", "cut_right", "windows"}),
+            Interval(Integral, 0, None, closed="left"),
+        ],
         "device": [str],
         "dtype": [StrOptions({"float32", "bfloat16", "float16"})],
-        "revision": [str, None],
         "token_counts": [Mapping, "array-like", None],
         "memory": [str, os.PathLike, VectorStore, None],
-        "store_weights_in_pickle": ["boolean"],
         "verbose": ["verbose"],
     }
 
     _state_version = 8
     _files: ClassVar[ModelFiles | None] = None  # in an instance if a pickle brought them
+    _stores_weights = False
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
@@ -263,7 +235,7 @@ class BertEncoder(WithMemory, TextTransformer):
         """
         if not is_dask(X):
             blocks_of(X, BLOCK)  # checks texts, reads no iterator
-        for name in ("_recipe", "_files"):  # an error below leaves nothing half-fitted
+        for name in ("_recipe", "_files", "_stores_weights"):  # nothing stays half-fitted
             self.__dict__.pop(name, None)
         if not isinstance(self.model, str | os.PathLike):
             raise TypeError(
@@ -271,46 +243,19 @@ class BertEncoder(WithMemory, TextTransformer):
                 "a model on the hub. To use a loaded model, such as a SentenceTransformer, "
                 "wrap it in TextEncoder(model)."
             )
-        folder = locate(os.fspath(self.model), self.revision)
+        folder = locate(os.fspath(self.model))
         config = entries(folder, CONFIG)
         shipped = declared(folder, config)
         backbone = load(folder, self.device, self.dtype, lower_case=shipped.lower_case)
-        weights = None
         if self.token_counts is not None:
-            weights = backbone.weights_by(self.token_counts)
-            backbone = backbone.with_zipf(weights)
-        layers = resolve_layers(self.layers, backbone.n_layers)
-        pooling = _resolve_pooling(self.pooling, shipped)
-        prompt = shipped.prompt(self.prompt)
-        max_length = _resolve_max_length(self.max_length, backbone, shipped)
-        frame = _frame(backbone, prompt, max_length)
-        if POOLINGS[pooling].by_frequency:
-            backbone.require_zipf()
+            backbone = backbone.with_zipf(backbone.weights_by(self.token_counts))
         if self.prompt is None and wants_prompt(self.model, config, shipped):
             warn(
                 f"The model {str(self.model)!r} is an e5 by name and needs a prompt, but its "
                 "folder declares none. Set prompt='query: ', or 'passage: ' for documents of a "
                 "search; '' uses none."
             )
-        self._warn_of_choices(backbone, shipped, pooling, layers)
-        width = self.truncate_dim or shipped.truncate_dim or backbone.width
-        recipe = Recipe(
-            fingerprint=backbone.fingerprint,
-            layers=layers,
-            pooling=pooling,
-            special_tokens=bool(self.special_tokens),
-            layer_merge=self.layer_merge,
-            prompt=prompt,
-            skip=(0, 0) if shipped.include_prompt else _n_of_prompt(backbone, frame, prompt),
-            max_length=max_length,
-            truncate_dim=min(width, backbone.width),
-            normalize=self._resolve_normalize(shipped, pooling, layers == (backbone.n_layers,)),
-            stride=self._resolve_stride(max_length - frame.n, max_length, prompt),
-            dtype=self.dtype,
-            lower_case=shipped.lower_case,
-            truncation_side=_resolve_side(self.truncation_side, backbone, shipped),
-            token_weights=weights,
-        )
+        recipe = recipe_for(self, backbone, shipped)
         self.declared_ = shipped
         self._recipe = recipe  # the last, since it marks the encoder as fitted
         return self
@@ -345,12 +290,28 @@ class BertEncoder(WithMemory, TextTransformer):
 
         blocks, total = blocks_of(X, BLOCK)
         recipe, store = self._recipe, store_of(self.memory)
-        model = BertModel(self._backbone(), recipe, self.batch_size, store)
+        model = BertModel(self._backbone(), recipe, store)
         vectors, counts = vectors_of(
             blocks, model, store, recipe.merge, total=total, verbose=self.verbose
         )
         _warn_of_losses(counts.tolist(), len(vectors), recipe)
         return vectors
+
+    def store_weights_in_pickle(self) -> Self:
+        """Let pickles of this fitted encoder hold the files of its model.
+
+        Such a pickle needs no folder where it is loaded: its first use writes the files to a
+        temporary folder, which the process removes at its end. Other pickles hold the name of
+        the model and its fingerprint, a few kilobytes, and need the same model where they are
+        loaded.
+
+        Returns
+        -------
+        self : BertEncoder
+        """
+        check_is_fitted(self)
+        self._stores_weights = True
+        return self
 
     @property
     def layers_(self) -> tuple[int, ...]:
@@ -386,60 +347,10 @@ class BertEncoder(WithMemory, TextTransformer):
     def _n_features_out(self) -> int:
         return self._recipe.n_features
 
-    def _warn_of_choices(
-        self, backbone: Backbone, shipped: Declared, pooling: str, layers: tuple[int, ...]
-    ) -> None:
-        asked = self.prompt or ""
-        if asked not in shipped.prompts and re.fullmatch(r"\w+", asked):
-            warn(
-                f"prompt={asked!r} is not the name of a prompt that the folder declares; "
-                f"it declares {sorted(shipped.prompts)}. So the word itself is put before each "
-                "text. Pass a declared name, or a whole prompt, such as 'query: '."
-            )
-        if TEXT not in asked and (slots := re.findall(r"\{\w*\}", asked)):
-            warn(
-                f"prompt={asked!r:.60} has {slots[0]}, which is put before each text as it is, "
-                f"with the rest of the prompt. Write {TEXT} where the text belongs."
-            )
-        if POOLINGS[pooling].token == 0 and backbone.is_causal:
-            warn(
-                f"pooling={pooling!r} uses the first token of each text. In a decoder such as "
-                "this model, the first token attends only to itself. Set pooling='last' or "
-                "'mean'."
-            )
-        elif set(layers) == {0} and POOLINGS[pooling].token is not None:
-            warn(
-                f"pooling={pooling!r} with layers=0 uses the embedding of one token. If that "
-                "is a special token, all texts get the same vector. Set layers=1 or more, or "
-                "pooling='mean'."
-            )
-
-    def _resolve_normalize(self, shipped: Declared, pooling: str, is_last: bool) -> bool:
-        if self.normalize != "auto":
-            return bool(self.normalize)
-        is_declared = is_last and pooling == shipped.pooling and self.special_tokens
-        return bool(shipped.normalizes and is_declared)
-
-    def _resolve_stride(self, room: int, max_length: int, prompt: str) -> int | None:
-        """Tokens that windows share; None if there are none."""
-        if self.overflow == "cut" and not self.stride:
-            return None
-        if self.overflow == "cut" or self.stride >= room:
-            raise ValueError(
-                f"stride={self.stride} needs overflow='windows' (got {self.overflow!r}) and "
-                f"must be smaller than the {room} tokens of text that fit in a window, "
-                f"with max_length={max_length} and prompt {prompt!r:.60}. Set "
-                "overflow='windows', a larger max_length, or a smaller stride."
-            )
-        return int(self.stride)
-
     def _backbone(self) -> Backbone:
         """Return the model that this encoder was fitted with; refuse another one."""
         recipe = self._recipe
-        if self._files is None:
-            folder = locate(os.fspath(self.model), self.revision)
-        else:
-            folder = self._files.folder
+        folder = self._files.folder if self._files else locate(os.fspath(self.model))
         backbone = load(folder, self.device, recipe.dtype, lower_case=recipe.lower_case)
         if recipe.token_weights is not None:
             backbone = backbone.with_zipf(recipe.token_weights)
@@ -461,7 +372,7 @@ class BertEncoder(WithMemory, TextTransformer):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        if self.store_weights_in_pickle and self.__sklearn_is_fitted__():
+        if self._stores_weights:
             state["_files"] = self._files or ModelFiles.of(self._backbone().folder)
         return state
 
@@ -491,26 +402,6 @@ def _encode_with(fitted: BertEncoder, memory: Any, texts: Sequence[str]) -> np.n
     return copy(fitted).set_params(memory=memory).transform(texts)
 
 
-def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:
-    """Resolve `layers` to indices of hidden states, counted from 0."""
-    indices = LAYER_NAMES.get(layers, layers) if isinstance(layers, str) else layers
-    indices = (indices,) if isinstance(indices, Integral) else tuple(indices)
-    are_ints = all(isinstance(i, Integral) and not isinstance(i, bool) for i in indices)
-    if not indices or not are_ints:
-        raise ValueError(
-            f"layers={layers!r}; expected an int, a tuple of one or more ints, or one of "
-            f"{sorted(LAYER_NAMES)}."
-        )
-    for i in indices:
-        if not -n_layers - 1 <= i <= n_layers:
-            raise ValueError(
-                f"layers={layers!r} asks for hidden state {i}; this model has {n_layers} "
-                f"layers, so its hidden states are 0 (embeddings) to {n_layers}, or "
-                f"{-n_layers - 1} to -1 from the end."
-            )
-    return tuple(int(i) % (n_layers + 1) for i in indices)
-
-
 def _warn_of_losses(counts: Sequence[int], n_texts: int, recipe: Recipe) -> None:
     """Warn of cut and unknown texts."""
     n_tokens, n_unknown, n_cut = counts
@@ -526,57 +417,3 @@ def _warn_of_losses(counts: Sequence[int], n_texts: int, recipe: Recipe) -> None
             f"{n_cut} of {n_texts} texts were cut off at max_length={length} tokens. "
             "Set overflow='windows' to encode them whole."
         )
-
-
-def _resolve_pooling(pooling: str, shipped: Declared) -> str:
-    if pooling == "auto" and shipped.pooling not in POOLINGS:
-        raise ValueError(
-            f"The folder declares the pooling {shipped.pooling!r}; BertEncoder has only "
-            f"{tuple(POOLINGS)}. Pass one of these as pooling to leave out the other modules, "
-            "or wrap the SentenceTransformer in a TextEncoder to apply all of them."
-        )
-    return shipped.pooling if pooling == "auto" else pooling
-
-
-def _frame(backbone: Backbone, prompt: str, max_length: int) -> Frame:
-    """Tokens around each text; refuse a prompt without room for a text, or with two."""
-    if (n_texts := prompt.count(TEXT)) > 1:
-        raise ValueError(
-            f"The prompt {prompt!r:.60} has {TEXT} {n_texts} times; expected it once, where "
-            "the text belongs."
-        )
-    frame = backbone.frame(prompt)
-    if prompt and frame.n >= max_length:
-        raise ValueError(
-            f"The prompt {prompt!r:.60} has {frame.n} tokens, including special ones, and "
-            f"max_length={max_length} leaves no room for a text, so that all texts would get "
-            "the same vector. Set a larger max_length, or a shorter prompt."
-        )
-    return frame
-
-
-def _n_of_prompt(backbone: Backbone, frame: Frame, prompt: str) -> tuple[int, int]:
-    """Count the tokens of a prompt before and after a text, with the special ones beyond."""
-    before, after = around(prompt)
-    if after:
-        return len(frame.before) if before else 0, len(frame.after)
-    # As in sentence-transformers, which may count the last space as a token of the prompt.
-    return len(backbone.ids_of(before)) - len(frame.after) if before else 0, 0
-
-
-def _resolve_side(side: str | None, backbone: Backbone, shipped: Declared) -> str:
-    return side or shipped.truncation_side or backbone.tokenizer.truncation_side
-
-
-def _resolve_max_length(max_length: int | None, backbone: Backbone, shipped: Declared) -> int:
-    # What a folder declares has priority over the tokenizer's limit.
-    usual = min(shipped.max_length or backbone.max_length, backbone.n_positions)
-    added = backbone.tokenizer.num_special_tokens_to_add()
-    most, length = max(usual, backbone.max_length), max_length or usual
-    if not added < length <= most:
-        source = "" if max_length else " is declared by the folder (max_seq_length)"
-        raise ValueError(
-            f"max_length={length}{source}; this model accepts {added + 1} to {most} tokens, "
-            f"including its {added} special tokens. Set max_length to a number in this range."
-        )
-    return int(length)

@@ -69,5 +69,5 @@ def first_of_queries(encoder: Any) -> Any:
 
 def _prompts(encoder: BertEncoder) -> dict[str, str]:
     """Return the prompts that the folder of an encoder declares, by name."""
-    folder = locate(os.fspath(encoder.model), encoder.revision)
+    folder = locate(os.fspath(encoder.model))
     return declared(folder, entries(folder, CONFIG)).prompts

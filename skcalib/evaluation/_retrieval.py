@@ -20,7 +20,7 @@ from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.inputs.texts import as_texts
 from skcalib.inputs.vectors import comparable, unit_rows
 from skcalib.model_selection._views import near_duplicates
-from skcalib.statistics.bootstrap import interval, resamples
+from skcalib.statistics.bootstrap import interval
 
 COLUMNS = ("nDCG@10", "recall@10", "recall@100", "MRR@10")
 FIRST, DEPTH = 10, 100  # documents that the measures count
@@ -215,18 +215,19 @@ def evaluate_retrieval(
     scores = np.empty((len(encoders), len(queries), len(COLUMNS)))
     with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
         for number, (name, candidate) in enumerate(encoders.items()):
-            own = None if is_fitted(candidate) else first_of_queries(candidate)
+            asking = None if is_fitted(candidate) else first_of_queries(candidate)
             fitted = beside = fitted_on(of_side(candidate, "document"), fit_on)
-            if (own := of_queries.get(name, own)) is not None:
-                beside = _beside(fitted, fitted_on(own, fit_on))
+            if (asking := of_queries.get(name, asking)) is not None:
+                beside = _beside(fitted, fitted_on(asking, fit_on))
             asked = _encoded(beside, list(queries.values()), "query")
             ranked = _ranked(asked, _encoded(fitted, texts, "document"), own_rows)
             scores[number] = 100 * _measures(ranked, list(documents), grades)
             advance(1, name)
     differences = scores - scores[0]
     alike = near_duplicates([*queries.values()])
-    means = np.moveaxis(differences, 1, -1) @ resamples(alike, random_state)
-    intervals = np.moveaxis(interval(means, alike), 0, -1)
+    by_query = np.moveaxis(differences, 1, -1)
+    ends = interval(by_query.reshape(-1, len(queries)), alike, random_state)
+    intervals = np.moveaxis(ends.reshape(2, *by_query.shape[:2]), 0, -1)
     return RetrievalTable(
         tuple(encoders),
         COLUMNS,
@@ -277,7 +278,7 @@ def _beside(documents: Any, queries: Any) -> Any:
 
 
 def _encoded(encoder: Any, texts: list[str], side: str) -> Any:
-    """Return unit vectors, by ``encode_query`` and ``encode_document`` if it has them.
+    """Return vectors of unit length, by ``encode_query`` or ``encode_document``, if any.
 
     These may also return dense and sparse vectors, whose inner products are added.
     """
@@ -288,8 +289,8 @@ def _encoded(encoder: Any, texts: list[str], side: str) -> Any:
     last = last.estimator if isinstance(last, FrozenEstimator) else last
     if not all(hasattr(last, method) for method in methods):
         return unit_rows(encoded(encoder, texts))[0]
-    before = encoder[:-1] if isinstance(encoder, Pipeline) else ()
-    given = before.transform(texts) if len(before) else texts
+    has_steps = isinstance(encoder, Pipeline) and len(encoder) > 1
+    given = encoder[:-1].transform(texts) if has_steps else texts
     found = getattr(last, f"encode_{side}")(given)
     return found if isinstance(found, tuple) else unit_rows(found)[0]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import Normalizer
 
-from skcalib.calibration.aligner.estimator import SpaceAligner
+from skcalib.calibration.aligner import SpaceAligner
 from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.export._parts import Parts, take_apart
@@ -95,7 +95,7 @@ def _thresholds(pairs: dict[str, Any]) -> str:
 def _steps(parts: Parts) -> Iterator[str]:
     """Describe the fitted steps, without parameters that belong to this machine."""
     recipe = parts.recipe
-    names = ["pooling", "layers", "special_tokens", "prompt", "max_length"]
+    names = ["pooling", "layers", "prompt", "max_length"]
     if recipe.truncate_dim < parts.backbone().width:
         names.append("truncate_dim")
     settings = {name: getattr(recipe, name) for name in names}

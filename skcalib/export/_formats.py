@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 from sklearn.preprocessing import Normalizer
 
 from skcalib.base import import_package
-from skcalib.encoders.recipe import POOLINGS, SLOTS, TEXT, Recipe, around, slot_of
+from skcalib.encoders.poolings import POOLINGS, SLOTS
+from skcalib.encoders.recipe import TEXT, Recipe, around
 from skcalib.export._steps import not_linear
 
 # What the command assumes before its search: the mean of the last layer, long texts cut off.
-PLAIN = Recipe("", (-1,), "mean", True, "mean", "", (0, 0), 512, 384, None, "float32")
+PLAIN = Recipe("", (-1,), "mean", "mean", "", (0, 0), 512, 384, None, "float32")
 
 
 class Format(NamedTuple):
@@ -42,18 +43,13 @@ class Format(NamedTuple):
 
 
 def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
-    slot = SLOTS[slot_of(recipe.pooling, recipe.special_tokens)]
+    slot = SLOTS[recipe.slot]
     if recipe.stride is not None:
         return "windows of long texts, which it cuts off. Set overflow='cut'"
     if recipe.concatenates:
         return "layers side by side. Set layer_merge='mean'"
-    by_root = slot.own and POOLINGS[recipe.pooling].by_root
-    if by_root or not (slot.theirs or slot.by_word):
-        instead = "" if recipe.special_tokens else "special_tokens=True, or "
-        return (
-            f"pooling={recipe.pooling!r} with special_tokens={recipe.special_tokens}. "
-            f"Set {instead}pooling='mean'"
-        )
+    if not (slot.theirs or slot.by_word):
+        return f"pooling={recipe.pooling!r}. Set pooling='mean'"
     before, after = around(recipe.prompt)
     if after:
         return (
@@ -62,13 +58,13 @@ def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
         )
     if before and recipe.truncation_side == "left":
         return (
-            f"the prompt {recipe.prompt!r:.60} with truncation_side='left', by which it cuts "
-            "off the prompt. Set truncation_side='right' or prompt=''"
+            f"the prompt {recipe.prompt!r:.60} with overflow='cut_left', by which it cuts off "
+            "the prompt. Set overflow='cut_right' or prompt=''"
         )
     if any(recipe.skip) and slot.own:
         return (
             f"pooling={recipe.pooling!r} with token weights that skip those of the prompt. "
-            "Set pooling='mean' and special_tokens=True"
+            "Set pooling='mean'"
         )
     return _not_linear(steps)
 
@@ -86,16 +82,13 @@ def _not_joined(recipe: Recipe, steps: Sequence[Any]) -> str:
 
 
 def _not_word_vectors(recipe: Recipe, steps: Sequence[Any]) -> str:
-    slot = SLOTS[slot_of(recipe.pooling, recipe.special_tokens)]
+    slot = SLOTS[recipe.slot]
     if set(recipe.layers) != {0} or recipe.concatenates:
         return f"layers={recipe.layers}. Set layers=0"
     if not (POOLINGS[recipe.pooling].by_word and slot.own):
-        return (
-            f"pooling={recipe.pooling!r} with special_tokens={recipe.special_tokens}. "
-            "Set pooling='zipf', or 'mean' with special_tokens=False"
-        )
+        return f"pooling={recipe.pooling!r}. Set pooling='zipf' or 'mean_own'"
     if recipe.stride:
-        return "windows that share tokens, which count twice. Set stride=0"
+        return "windows that share tokens, which count twice. Set overflow='windows'"
     if recipe.prompt:
         return f"the prompt {recipe.prompt!r:.60}. Set prompt=''"
     if any(isinstance(step, Normalizer) for step in steps[:-1]):

@@ -11,7 +11,7 @@ from torch import nn
 
 from skcalib.calibration.flow.glow import Latent
 from skcalib.encoders.model.backbone import read
-from skcalib.encoders.recipe import POOLINGS, SLOTS, slot_of
+from skcalib.encoders.poolings import POOLINGS, SLOTS
 from skcalib.export._modules import SmoothingModule, module_of
 from skcalib.export._parts import Parts
 from skcalib.export._steps import combined
@@ -29,7 +29,7 @@ class PaddedPipeline(nn.Module):
         backbone = parts.backbone()
         self.model = read(backbone.folder)[1]
         self.n_layers = backbone.n_layers
-        self.slot = SLOTS[slot_of(recipe.pooling, recipe.special_tokens)]
+        self.slot = SLOTS[recipe.slot]
         added = torch.zeros(len(backbone.tokenizer), dtype=torch.bool)
         added[backbone.added_ids] = True
         self.register_buffer("added", added)

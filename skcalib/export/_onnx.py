@@ -111,10 +111,25 @@ def save_onnx(
 
     def write(target: Path) -> np.ndarray:
         export(graph, inputs, metadata, target)
-        session = runtime.InferenceSession(target, providers=["CPUExecutionProvider"])
-        return session.run(None, inputs)[0]
+        return _run(
+            runtime.InferenceSession(target, providers=["CPUExecutionProvider"]), inputs
+        )
 
     write_checked(path, parts, expected, write)
+
+
+def _run(session: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """Vectors by a graph, which must accept texts of any number and length."""
+    shape = session.get_inputs()[0].shape
+    if any(isinstance(size, int) for size in shape):
+        raise ValueError(f"torch writes a graph for inputs of the shape {shape} only")
+    vectors = session.run(None, inputs)[0]
+    # A size that was frozen inside the graph shows with fewer, shorter texts.
+    lengths = inputs["attention_mask"].sum(axis=1)
+    few = np.flatnonzero(lengths < lengths.max())
+    shorter = {name: ids[few, : lengths[few].max()] for name, ids in inputs.items()}
+    vectors[few] = session.run(None, shorter)[0]
+    return vectors
 
 
 def _padded(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:

@@ -9,7 +9,8 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 
 from skcalib.base import warn
-from skcalib.encoders.recipe import POOLINGS, SLOTS, around, slot_of
+from skcalib.encoders.poolings import POOLINGS, SLOTS
+from skcalib.encoders.recipe import around
 from skcalib.export._folder import parts_of_folder, through_folder
 from skcalib.export._formats import FORMATS
 from skcalib.export._parts import Parts, json_of_scale, probes
@@ -148,7 +149,7 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
 def _token_weights(parts: Parts) -> np.ndarray | None:
     """Weight of every token id in the mean over a text; None if all weigh the same."""
     backbone, recipe = parts.backbone(), parts.recipe
-    if not SLOTS[slot_of(recipe.pooling, recipe.special_tokens)].own:
+    if not SLOTS[recipe.slot].own:
         return None
     weights = np.ones(len(backbone.tokenizer))
     if POOLINGS[recipe.pooling].by_frequency:

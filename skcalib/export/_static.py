@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import gen_batches
 
-from skcalib.encoders.recipe import POOLINGS
+from skcalib.encoders.poolings import POOLINGS
 from skcalib.export._folder import parts_of_folder, through_folder
 from skcalib.export._formats import FORMATS
 from skcalib.export._parts import Parts, apply, some_texts
@@ -28,10 +28,9 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     Parameters
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
-        Fitted: a `BertEncoder` with ``layers=0`` and ``pooling="zipf"``, or ``"mean"`` with
-        ``special_tokens=False``; then any number of `GroupErasure`, `Whitening` and
-        `SpaceAligner`, and scikit-learn's ``Normalizer`` last. The similarity of
-        a `BiEncoder` becomes that of the model.
+        Fitted: a `BertEncoder` with ``layers=0`` and ``pooling="zipf"`` or ``"mean_own"``; then
+        any number of `GroupErasure`, `Whitening` and `SpaceAligner`, and scikit-learn's
+        ``Normalizer`` last. The similarity of a `BiEncoder` becomes that of the model.
     folder : str or path-like
         New, or empty. It is written whole or not at all.
 

@@ -153,7 +153,7 @@ def checked_ranks(ranks: ArrayLike, vectors: np.ndarray) -> np.ndarray:
 
 
 def word_embeddings(
-    model: str | os.PathLike[str], *, revision: str | None = None
+    model: str | os.PathLike[str],
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Read the embeddings of the words of a model's vocabulary, by decreasing frequency.
 
@@ -165,8 +165,6 @@ def word_embeddings(
     ----------
     model : str
         Hub id or local folder, as in `BertEncoder`.
-    revision : str or None, default=None
-        Branch, tag or commit of a model on the hub.
 
     Returns
     -------
@@ -196,7 +194,7 @@ def word_embeddings(
 
     from skcalib.encoders.model.files import load, locate
 
-    backbone = load(locate(os.fspath(model), revision), "cpu", "float32")
+    backbone = load(locate(os.fspath(model)), "cpu", "float32")
     if not backbone.has_zipf:
         raise ValueError(
             f"The vocabulary of {str(model)!r} is not sorted by frequency, so its words have "

@@ -14,11 +14,12 @@ from skcalib.model_selection._candidates import RAW, Candidate, Evidence, not_tr
 from skcalib.model_selection._encoders import AsGiven, HiddenStates, State
 from skcalib.model_selection._self_retrieval import FEWEST_TEXTS
 from skcalib.model_selection._views import Views, combined, compares_layers
-from skcalib.statistics.bootstrap import Difference, leads, resamples
+from skcalib.statistics.bootstrap import Difference, leads
 
 Fold = tuple[Views, np.ndarray, np.ndarray]  # vectors of the views, and those to fit on
 
 UNKNOWN = Difference(np.nan, np.nan, np.nan)
+SURE = 1e-3  # how near a mean rank may be to 0 or 1, where a logit has no slope
 
 
 @dataclass(eq=False)
@@ -32,18 +33,29 @@ class Scored:
     gain: Difference = UNKNOWN  # in score, over the raw vectors of that layer and pooling
     lead: Difference = UNKNOWN  # in halves, over the raw model's layer and pooling, if chosen
 
-    def halves(self, weights: np.ndarray | None = None) -> Any:
+    def halves(self) -> float:
         """Split-half score, which compares layers and poolings."""
-        return self._means(weights)[0]
+        return self._means()[0]
 
-    def score(self, weights: np.ndarray | None = None) -> Any:
+    def score(self) -> float:
         """Both kinds of ranks, which compares calibrations of one layer and pooling."""
-        return combined(*self._means(weights))
+        return combined(*self._means())
 
-    def _means(self, weights: np.ndarray | None) -> np.ndarray:
-        if weights is None:
-            return self.ranks.mean(axis=1) if self.ranks.size else np.full(2, np.nan)
-        return np.minimum(self.ranks @ weights, 1.0)  # rounding may exceed 1
+    def _means(self) -> tuple[float, float]:
+        if not self.ranks.size:
+            return np.nan, np.nan
+        halves, thinned = np.minimum(self.ranks.mean(axis=1), 1.0)  # rounding may exceed 1
+        return float(halves), float(thinned)
+
+    def halves_of_texts(self) -> np.ndarray:
+        """Values of texts whose mean is `halves`."""
+        return self.ranks[0]
+
+    def scores_of_texts(self) -> np.ndarray:
+        """Values of texts whose mean is `score`, linear in the ranks of each text."""
+        means, score = np.clip(self._means(), SURE, 1 - SURE), self.score()
+        slopes = score * (1 - score) / (2 * means * (1 - means))  # of `combined`
+        return score + slopes @ (self.ranks - self.ranks.mean(axis=1)[:, None])
 
 
 class Found(NamedTuple):
@@ -121,17 +133,16 @@ def choose(found: Found, groups: np.ndarray, seed: int) -> tuple[Scored, str]:
 
     ``groups`` holds the group of each text: near-duplicates are one piece of evidence.
     """
-    weights, n_groups = resamples(groups, seed), int(groups.max()) + 1
+    n_groups = int(groups.max()) + 1
     # With few groups, which are no evidence, only the range of scores is certain.
     unknown = {"low": -1.0, "high": 1.0} if n_groups < FEWEST_TEXTS else {}
 
     def lead(candidates: list[Scored], measure: Callable[..., Any]) -> list[Difference]:
-        values = np.array([measure(one, None) for one in candidates])
-        means = np.array([measure(one, weights) for one in candidates])
-        return [replace(difference, **unknown) for difference in leads(values, means, groups)]
+        values = np.array([measure(one) for one in candidates])
+        return [replace(difference, **unknown) for difference in leads(values, groups, seed)]
 
     best = [_best_calibration(state, lead) for state in found.states]
-    for one, difference in zip(best, lead(best, Scored.halves), strict=True):
+    for one, difference in zip(best, lead(best, Scored.halves_of_texts), strict=True):
         one.lead = difference
     if len(best) > 1 and not found.is_trained and n_groups >= FEWEST_TEXTS:
         return _best_of_raw_model(best, found.are_long)
@@ -164,14 +175,15 @@ def _best_calibration(state: list[Scored], lead: Any) -> Scored:
     Copies with words dropped share rare words with their text. A calibrator may find the text
     by these, and still lose similar texts, so strong ones must be better by halves, too.
     """
-    for one, gain in zip(state, lead(state, Scored.score), strict=True):
+    for one, gain in zip(state, lead(state, Scored.scores_of_texts), strict=True):
         one.gain = gain
     of_kind = {kind: [s for s in state if s.candidate.evidence is kind] for kind in Evidence}
     better = [one for one in of_kind[Evidence.SCORE] if one.gain.is_gain]
     chosen = max(better, key=Scored.score, default=state[0])
     chosen = next(iter(of_kind[Evidence.NONE]), chosen)
     rivals = [chosen, *of_kind[Evidence.BOTH]]
-    kinds = [lead(rivals, measure) for measure in (Scored.score, Scored.halves)]
+    measures = Scored.scores_of_texts, Scored.halves_of_texts
+    kinds = [lead(rivals, measure) for measure in measures]
     better = [
         one for one, *gains in zip(rivals, *kinds, strict=True) if all(g.is_gain for g in gains)
     ]

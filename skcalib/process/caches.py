@@ -1,4 +1,4 @@
-"""Everything that this process keeps between calls, and `clear_caches`, which drops it.
+"""What this process keeps between calls to save time, and `clear_caches`, which drops it.
 
 Nothing here changes a result. Vectors are kept because a search fits and scores many pipelines
 on the same texts, moments because a grid over the dimensions of a whitening would decompose one
@@ -104,10 +104,32 @@ class VectorMemory:
 VECTORS = VectorMemory()
 
 
-@lru_cache(maxsize=4)
+N_MODELS = 4  # kept at most
+_models: OrderedDict[Hashable, Any] = OrderedDict()  # the latest last
+_loading = fork_safe_lock()  # transformers loads one model at a time
+_models_lock = fork_safe_lock()  # never held for long
+
+
 def model_of(load: Callable[..., Any], *key: Hashable) -> Any:
-    """Return ``load(*key)``, from memory if it is among the models used last."""
-    return load(*key)
+    """Return ``load(*key)``, from memory if it is among the models used last.
+
+    Threads do not load one model twice. One that finds its model waits for no other's loading.
+    """
+    if (found := _known_model((load, *key))) is None:
+        with _loading:
+            found = _known_model((load, *key)) or load(*key)
+            with _models_lock:
+                _models[(load, *key)] = found
+                while len(_models) > N_MODELS:
+                    _models.popitem(last=False)
+    return found
+
+
+def _known_model(key: Hashable) -> Any:
+    with _models_lock:
+        if key in _models:
+            _models.move_to_end(key)
+        return _models.get(key)
 
 
 @lru_cache(maxsize=64)
@@ -124,7 +146,7 @@ def moments_of(compute: Callable[..., Any], X: Any, sample_weight: Any) -> Any:
     """Return ``compute(X, sample_weight)``, from memory if it knows a sample of the same bytes.
 
     Rows and weights must be checked. The result has a matrix ``scatter``, and may keep its
-    eigenvectors.
+    eigenvectors. Its arrays are read-only, since later fits share them.
     """
     # A larger sample may be on disk, and hashing it would read it once more.
     if not isinstance(X, np.ndarray) or X.nbytes > 2**30:
@@ -132,7 +154,11 @@ def moments_of(compute: Callable[..., Any], X: Any, sample_weight: Any) -> Any:
     key = _content_hash(X, sample_weight)
     with _lock:
         moments = _moments.pop(key, None)
-    moments = moments or compute(X, sample_weight)
+    if moments is None:
+        moments = compute(X, sample_weight)
+        for value in vars(moments).values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
     with _lock:
         _moments[key], n_bytes = moments, 0
         for known in reversed([*_moments]):
@@ -173,5 +199,6 @@ def clear_caches() -> None:
     with _lock:  # another thread may be fitting
         _moments.clear()
     SHOWN.clear()
-    model_of.cache_clear()
+    with _models_lock:
+        _models.clear()
     fingerprint_of.cache_clear()

@@ -44,6 +44,30 @@ def limit_blas(n_threads: int) -> Iterator[None]:
         yield
 
 
+_torch_lock = fork_safe_lock()
+_torch_threads: list[int] = []  # before the contexts that overlap, once for each of them
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Let torch use one thread. When contexts overlap, each restores what the first one found.
+
+    Each Python thread has a number of its own, which it takes from that of the process when it
+    first reads it: a thread that starts meanwhile would read 1 as the number before.
+    """
+    import torch
+
+    with _torch_lock:
+        own = torch.get_num_threads()  # reads it, also where it does not count
+        _torch_threads.append(_torch_threads[0] if _torch_threads else own)
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _torch_lock:
+            torch.set_num_threads(_torch_threads.pop())
+
+
 def map_row_ranges(
     job: Callable[[Iterable[slice]], Any],
     n_rows: int,

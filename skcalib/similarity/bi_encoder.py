@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
-from sklearn.utils import gen_batches, resample
+from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import VersionedState, from_scratch
@@ -15,13 +15,8 @@ from skcalib.encoders.any_encoder import encode
 from skcalib.inputs.texts import TextInput, as_pairs, distinct, distinct_texts
 from skcalib.inputs.vectors import first_text, unit_rows, warn_of_silent
 from skcalib.metrics import spearman
-from skcalib.similarity.scale.estimator import SimilarityScale
-from skcalib.similarity.scale.left_out import learns
 from skcalib.similarity.space import TextSpace
 
-# Texts whose two million pairs show how similar unrelated texts are; and texts to fit a
-# calibration on, some of them left out.
-SAMPLED_TEXTS, SAMPLED_TO_FIT = 2000, 4473
 PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
 
@@ -50,13 +45,10 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         The fitted clone.
     similarity_ : str
         The `similarity` of the fit, which `predict` uses.
-    scale_ : SimilarityScale
-        Thresholds and p-values of cosines, from the pairs of up to 2,000 fitted texts drawn at
-        random, computed at first use. If the encoder has steps
-        that learn from vectors, such as a whitening, up to 4,473 texts are drawn. The first
-        use fits these steps ten more times on three fifths of them, and counts the pairs of the
-        others, which are as similar as new ones (see `SimilarityScale`). A pickle contains
-        vectors, but no text; before the first use it contains these texts.
+
+    See Also
+    --------
+    SimilarityScale : Thresholds and p-values of these cosines.
 
     References
     ----------
@@ -78,12 +70,6 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     >>> raw = BiEncoder(BertEncoder(minilm_path(), layers=0)).fit(pairs)
     >>> model.score(pairs, grades) > raw.score(pairs, grades)
     True
-
-    The similarity that one in a hundred pairs of unrelated texts reaches:
-
-    >>> threshold = model.threshold(0.01)
-    >>> bool(model.p_value([threshold])[0] <= 0.01)
-    True
     """
 
     encoder: Any
@@ -97,7 +83,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
 
     # In a search, groups go to the splitter only, unless set_fit_request asks for more.
     __metadata_request__fit = {"groups": False}
-    _state_version = 10
+    _state_version = 11
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -129,15 +115,8 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
                 "as X. Pass fit(list(zip(sentences1, sentences2)))."
             )
         texts, groups = distinct_texts(X, groups)
-        self._space = TextSpace(self.encoder).fit(texts, groups)
         self.similarity_ = self.similarity
-        sample = distinct(texts)[0]
-        if len(sample) > SAMPLED_TO_FIT:
-            n_samples = SAMPLED_TO_FIT
-            sample = resample(sample, replace=False, n_samples=n_samples, random_state=0)
-        self._sample: list[str] = sample
-        self._scale: SimilarityScale | None = None
-        self.encoder_ = self._space.encoder
+        self.encoder_ = TextSpace(self.encoder).fit(texts, groups).encoder
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -168,60 +147,6 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
                 "float64. Check what the encoder returns for these texts."
             )
         return similarity
-
-    @property
-    def scale_(self) -> SimilarityScale:
-        """The scale of similarity, fitted at first use."""
-        check_is_fitted(self)
-        if self.similarity_ != "cosine":
-            raise ValueError(
-                f"BiEncoder has similarity={self.similarity_!r}; thresholds and p-values need "
-                "cosines. Set similarity='cosine'."
-            )
-        if self._scale is None:  # a search never needs it
-            self._scale = self._fitted_scale()
-            self._sample = []
-        return self._scale
-
-    def _fitted_scale(self) -> SimilarityScale:
-        vectors, later = self._space.before_calibration(self._sample)
-        if later is not None and learns(later):
-            return SimilarityScale(later).fit(vectors)
-        return SimilarityScale().fit(self._space.vectors(self._sample[:SAMPLED_TEXTS]))
-
-    def threshold(self, false_positive_rate: float = 0.01) -> float:
-        """Similarity that a given share of pairs of unrelated texts reaches.
-
-        The rate holds for texts of the domain that was fitted.
-
-        Parameters
-        ----------
-        false_positive_rate : float, default=0.01
-            Largest share of such pairs that may pass, below 1. A rate too small to be estimated
-            from the counted pairs, below 5e-6 with 2,000 texts or more, raises a ValueError, as
-            do `similarity` "dot" and "euclidean".
-
-        Returns
-        -------
-        similarity : float
-            The smallest that keeps the rate. Pairs at least as similar count as related.
-        """
-        return self.scale_.threshold(false_positive_rate)
-
-    def p_value(self, similarity: ArrayLike) -> np.ndarray:
-        """Chance that a pair of unrelated texts is at least as similar.
-
-        Parameters
-        ----------
-        similarity : array-like of shape (n,)
-            As `predict` returns it.
-
-        Returns
-        -------
-        p : ndarray of shape (n,)
-            As in `SimilarityScale`: at most the rate for similarities that reach its threshold.
-        """
-        return self.scale_.p_value(similarity)
 
     @np.errstate(over="ignore", invalid="ignore")
     def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:

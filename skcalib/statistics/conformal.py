@@ -1,15 +1,37 @@
-"""Thresholds that a new score exceeds at a promised rate, by its rank among n others."""
+"""Thresholds that a new score exceeds at a promised rate, by its rank among n others.
 
+All ranks of a new score among n others are equally likely. So if m of these are above a
+threshold, a new one is with probability ``(m + 1) / (n + 1)`` (split conformal prediction,
+Vovk, Gammerman & Shafer 2005). That is the average over samples of n: the rate of one sample
+has a Beta(m + 1, n - m) distribution, and exceeds its mean for nearly every second sample. A
+threshold that holds *for the sample at hand* with some confidence keeps a quantile of it.
+"""
+
+from bisect import bisect_left
 from math import ceil, floor, log10
 
 import numpy as np
+from scipy.stats import beta
 
 ROUNDING = 1e-9  # of a rate times a number
+# A promise is for the sample at hand, with this confidence, from so many scores on.
+CONFIDENCE, ENOUGH = 0.9, 100
 
 
-def n_needed(rate: float, new: int = 1) -> int:
+def confidence_for(n: int, rate: float, new: int = 1) -> float | None:
+    """Return the confidence that n scores are enough for; None for the average of samples."""
+    return CONFIDENCE if n >= max(ENOUGH, n_needed(rate, new, CONFIDENCE)) else None
+
+
+def n_needed(rate: float, new: int = 1, confidence: float | None = None) -> int:
     """Return the fewest scores for which `n_above` accepts a rate."""
-    return ceil(new / rate - ROUNDING) - 1
+    average = ceil(new / rate - ROUNDING) - 1
+    if confidence is None:
+        return average
+    some = range(new, 100 * average + 100)
+    return some[
+        bisect_left(some, confidence, key=lambda n: beta.cdf(rate, 1, (n + 1 - new) / new))
+    ]
 
 
 def n_above(
@@ -18,33 +40,48 @@ def n_above(
     kind: str,
     *,
     new: int = 1,
+    confidence: float | None = None,
     name: str = "false_positive_rate",
     hint: str = "",
 ) -> int:
     """Return how many of n scores may be above a threshold that a new one exceeds at a rate.
 
-    All ranks of a new score among n others are equally likely. So if m of these are above a
-    threshold, a new one is with probability ``(m + 1) / (n + 1)`` (split conformal prediction,
-    Vovk, Gammerman & Shafer 2005). A score that is above it together with others counts as
-    several ``new`` ones. ``kind`` names the scores in the error for too few, ``name`` the rate.
+    The rate is an average over samples, or holds for this one with a ``confidence``. A score
+    that is above the threshold together with others counts as several ``new`` ones, and the n
+    scores as so many fewer. ``kind`` names the scores in the error for too few,
+    ``name`` the rate.
     """
     most = floor(rate * (n + 1) + ROUNDING) - new
+    least = new / (n + 1)
+    if confidence is not None:
+        above = np.arange(most + 1)
+        kept = beta.ppf(confidence, (above + new) / new, (n + 1 - above - new) / new) <= rate
+        most = int(np.count_nonzero(kept)) - 1
+        least = float(beta.ppf(confidence, 1, (n + 1 - new) / new)) if n >= new else 1.0
     if most >= 0:
         return most
-    least = new / (n + 1)
     place = 10 ** (1 - floor(log10(least)))
     larger = f", or set {name}={ceil(least * place) / place:g} or more" if least < 1 else ""
     raise ValueError(
-        f"{name}={rate:g} needs {n_needed(rate, new):,} {kind}; got {n:,}. Give "
+        f"{name}={rate:g} needs {n_needed(rate, new, confidence):,} {kind}; got {n:,}. Give "
         f"more{larger}.{hint}"
     )
 
 
-def threshold_of(scores: np.ndarray, rate: float, kind: str, hint: str = "") -> float:
+def threshold_of(
+    scores: np.ndarray,
+    rate: float,
+    kind: str,
+    hint: str = "",
+    *,
+    confidence: float | None = None,
+) -> float:
     """Return the score that a new one exceeds with probability ``rate`` at most.
 
     Infinite scores are above every threshold, so that more scores are needed.
     """
     n_infinite = int(np.isposinf(scores).sum())
-    most = n_above(len(scores), rate, kind, new=1 + n_infinite, hint=hint) + n_infinite
-    return float(np.sort(scores)[len(scores) - 1 - most])
+    most = n_above(
+        len(scores), rate, kind, new=1 + n_infinite, confidence=confidence, hint=hint
+    )
+    return float(np.sort(scores)[len(scores) - 1 - most - n_infinite])

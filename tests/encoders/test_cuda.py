@@ -1,5 +1,7 @@
 """The encoder on a pretended CUDA device: vectors of the CPU, in whatever memory there is."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -69,6 +71,20 @@ def test_a_batch_that_does_not_fit_is_halved(tiny_bert, texts, cuda):
     ):
         encoder.transform(texts)
     assert cuda.used() == held
+
+
+@pytest.mark.usefixtures("packing")
+def test_later_batches_are_as_small_as_the_one_that_fitted(tiny_bert, words, cuda, monkeypatch):
+    texts = [f"{'dog ' * 19}{word}" for word in words]
+    encoder = BertEncoder(tiny_bert, device="cuda").fit(texts)
+    expected = encoder.transform(texts)
+    monkeypatch.setattr("skcalib.encoders.model.batches.token_budget", lambda backbone: 8 * 22)
+    cuda.memory = cuda.used() + 40_000
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        vectors = encoder.transform(texts)
+    assert_allclose(vectors, expected, atol=1e-5)
+    assert 1 <= len(caught) <= 3  # 4 texts, 2 or 1; not one for each of seven batches
 
 
 @pytest.mark.usefixtures("packing")

@@ -346,6 +346,6 @@ def test_exports_cut_as_well(declare, edit_json, words, tmp_path, whitened):
     expected = pipeline.transform(texts)
     assert_equal(exported(pipeline, tmp_path).encode(texts), expected)
     assert "truncate_dim=6" in (tmp_path / "model" / "README.md").read_text()
-    static = BertEncoder(folder, layers=0, special_tokens=False)
+    static = BertEncoder(folder, layers=0, pooling="mean_own")
     table = exported(make_pipeline(static, *steps).fit(texts), tmp_path / "static", save_static)
     assert table.encode(texts).shape == expected.shape

@@ -29,7 +29,7 @@ def test_a_hub_id_that_is_not_there_says_how_to_work_offline(model):
     message = f"'{model}' at revision 'v2' is neither a local folder nor complete in the cache"
     message += f"(?s:.*)hf download {model}"
     with pytest.raises(OSError, match=message) as caught:
-        BertEncoder(model, revision="v2").fit(["a"])
+        BertEncoder(f"{model}@v2").fit(["a"])
     in_full = "which may need its owner in front, as in sentence-transformers/all-MiniLM-L6-v2"
     assert (in_full in str(caught.value)) == ("/" not in model)
 

@@ -79,7 +79,7 @@ def test_the_text_is_cut_and_never_the_prompt(folder, plain, side, template):
     body = whole[n_before : len(whole) - n_after]
     body = body[:room] if side == "right" else body[-room:]
     expected = states([*whole[:n_before], *body, *whole[len(whole) - n_after :]])
-    options = {"max_length": length, "truncation_side": side, "pooling": "mean"}
+    options = {"max_length": length, "overflow": f"cut_{side}", "pooling": "mean"}
     encoder = BertEncoder(folder, prompt=template, **options)
     assert_allclose(encoder.fit_transform([LONG])[0], expected.mean(axis=0), atol=1e-5)
 
@@ -96,7 +96,7 @@ def test_the_prompt_is_around_every_window(folder, plain, around, stride):
         if start + room >= len(body):
             break
     assert len(windows) > 2
-    options = {"max_length": length, "overflow": "windows", "stride": stride}
+    options = {"max_length": length, "overflow": stride or "windows"}
     for pooling, expected in (
         ("mean", np.concatenate(windows).mean(axis=0)),
         ("last", windows[-1][-1]),
@@ -154,19 +154,15 @@ def test_memories_keep_prompts_apart(folder, tmp_path, overflow, recent):
     texts = ["dog cat", "cat", LONG, f"dog {LONG}"]
     # The first four give the same strings for some texts, and are cut at other places.
     prompts = ["", "dog ", "dog {text}", "{text} cat", TEMPLATE, "the {text} is red"]
-    sides = ["right", "left"] if overflow == "cut" else ["right"]
-    settings = [
-        {"prompt": p, "truncation_side": s, "max_length": 36, "overflow": overflow}
-        for p in prompts
-        for s in sides
-    ]
+    ways = ["cut_right", "cut_left"] if overflow == "cut" else [overflow]
+    settings = [{"prompt": p, "max_length": 36, "overflow": w} for p in prompts for w in ways]
     alone = [BertEncoder(folder, pooling="mean", **s).fit_transform(texts) for s in settings]
     recent.bound = 2**24
     for memory in (None, tmp_path, tmp_path):
         for params, expected in zip(settings, alone, strict=True):
             encoder = BertEncoder(folder, pooling="mean", memory=memory, **params)
             assert_array_equal(encoder.fit_transform(texts), expected)
-    assert_array_equal(alone[1 * len(sides)], alone[2 * len(sides)])  # all before the text
+    assert_array_equal(alone[len(ways)], alone[2 * len(ways)])  # all before the text
 
 
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")
@@ -224,7 +220,7 @@ def test_exports_that_put_prompts_before_texts_refuse_one_around(tiny_bert, text
     message = r"before texts only\. Set a prompt without \{text\}, .* or use save_onnx"
     with pytest.raises(ValueError, match=message):
         save_sentence_transformer(encoder, tmp_path / "model")
-    cut = BertEncoder(tiny_bert, prompt="the dog ", truncation_side="left").fit(texts)
+    cut = BertEncoder(tiny_bert, prompt="the dog ", overflow="cut_left").fit(texts)
     with pytest.raises(ValueError, match=r"by which it cuts off the prompt\. Set"):
         save_sentence_transformer(cut, tmp_path / "model")
     words = BertEncoder(tiny_bert, prompt=TEMPLATE, layers=0, pooling="zipf").fit(texts)

@@ -137,7 +137,7 @@ def test_a_transformer_alone_is_pooled_by_the_mean(folder, modules):
 def test_truncation_side_keeps_the_end_of_a_long_text(tiny_bert, tmp_path):
     words = [f"{'dog cat a '[i % 3 * 4 : i % 3 * 4 + 3].strip()}" for i in range(40)]
     long, end = " ".join(words), " ".join(words[-6:])
-    keeps = {"max_length": 8, "truncation_side": "left"}
+    keeps = {"max_length": 8, "overflow": "cut_left"}
     encoder = BertEncoder(tiny_bert, **keeps)
     with pytest.warns(UserWarning, match="cut"):
         vectors = encoder.fit_transform([long])
@@ -146,7 +146,7 @@ def test_truncation_side_keeps_the_end_of_a_long_text(tiny_bert, tmp_path):
     with pytest.warns(UserWarning, match="cut"):
         stored.fit_transform([long])
     with pytest.warns(UserWarning, match="cut"):
-        again = stored.set_params(truncation_side="left").fit_transform([long])
+        again = stored.set_params(overflow="cut_left").fit_transform([long])
     np.testing.assert_allclose(again, vectors, atol=1e-6)  # not the beginning, from the store
     model = exported(encoder, tmp_path)
     np.testing.assert_allclose(model.encode([long]), vectors, atol=1e-5)

@@ -30,8 +30,9 @@ def temporary(tmp_path, monkeypatch):
 
 
 def fitted(folder, **params):
-    encoder = BertEncoder(folder, store_weights_in_pickle=True, **params)
-    return make_pipeline(encoder, Whitening(noise="auto")).fit(TEXTS)
+    pipeline = make_pipeline(BertEncoder(folder, **params), Whitening(noise="auto")).fit(TEXTS)
+    pipeline[0].store_weights_in_pickle()
+    return pipeline
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_without_weights_the_folder_is_needed(folder):
     dumped = pickle.dumps(encoder)
     weights = (Path(folder) / "model.safetensors").stat().st_size
     assert len(dumped) < 10_000 < weights
-    assert len(pickle.dumps(encoder.set_params(store_weights_in_pickle=True))) > weights
+    assert len(pickle.dumps(encoder.store_weights_in_pickle())) > weights
     shutil.rmtree(folder)
     clear_caches()
     with pytest.raises(FileNotFoundError, match="If the model of a fitted pipeline has moved"):

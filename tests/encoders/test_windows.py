@@ -88,7 +88,8 @@ def windowed(tiny_bert):
 def test_poolings_join_the_windows_of_the_plain_model(
     pooling, stride, windowed, long_text, tiny_bert_copy
 ):
-    found = windowed(pooling=pooling, stride=stride).transform(["dog", long_text])
+    encoder = windowed(pooling=pooling, overflow=stride or "windows")
+    found = encoder.transform(["dog", long_text])
     expected = JOINS[pooling](*plain_windows(tiny_bert_copy(), long_text, 12, stride))
     # Entries divided by a square root reach 35, of which float32 keeps 2e-6.
     assert_allclose(found[1], expected, rtol=1e-6, atol=1e-5)
@@ -140,9 +141,9 @@ def test_a_text_of_a_windows_length_and_one_more(n, n_windows, windowed, tiny_be
 
 
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")
-@pytest.mark.parametrize("pooling", ["mean", "max", "zipf"])
+@pytest.mark.parametrize("pooling", ["mean_own", "max_own", "zipf"])
 def test_windows_without_words_of_their_own_do_not_count(pooling, windowed):
-    encoder = windowed(pooling=pooling, special_tokens=False)
+    encoder = windowed(pooling=pooling)
     only = encoder.transform([" ".join(["dog"] * 10)])
     behind = encoder.transform([" ".join(["[SEP]"] * 30 + ["dog"] * 10)])
     assert_allclose(behind, only, atol=1e-6)
@@ -184,13 +185,14 @@ def test_windows_of_many_texts_are_those_of_each_alone(tmp_path, words, windowed
     monkeypatch.setattr("skcalib.encoders.model.batches.CHARACTERS", 500)
     for memory in (None, tmp_path):
         assert_allclose(windowed(memory=memory).transform(texts), alone, atol=1e-5)
-    assert_allclose(windowed(batch_size=3).transform(texts), alone, atol=1e-5)
+    monkeypatch.setattr("skcalib.encoders.model.batches.token_budget", lambda backbone: 40)
+    assert_allclose(windowed().transform(texts), alone, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:.*were cut off")
 def test_memory_keeps_the_vector_of_the_text(windowed, long_text, tmp_path, monkeypatch):
     store = VectorStore(tmp_path)
-    others = ({}, {"stride": 2}, {"prompt": "the "}, {"overflow": "cut"})
+    others = ({}, {"overflow": 2}, {"prompt": "the "}, {"overflow": "cut"})
     vectors = [windowed(memory=store, **params).transform([long_text]) for params in others]
     assert len(store) == 4  # not one per window
     assert len(np.unique(np.vstack(vectors), axis=0)) == 4
@@ -206,12 +208,11 @@ def test_memory_keeps_the_vector_of_the_text(windowed, long_text, tmp_path, monk
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"overflow": "cut", "stride": 3}, "stride=3 needs overflow='windows' .got 'cut'"),
-        ({"stride": 10}, "stride=10 .* the 10 tokens .* max_length=12"),
+        ({"overflow": 10}, "overflow=10 .* the 10 tokens .* max_length=12"),
         ({"prompt": "the dog sleeps " * 5}, "has 17 tokens, .* no room for a text"),
         ({"prompt": "the " * 10, "overflow": "cut"}, "has 12 .* max_length=12 leaves no room"),
         ({"overflow": "split"}, "'overflow' parameter"),
-        ({"stride": -1}, "'stride' parameter"),
+        ({"overflow": -1}, "'overflow' parameter"),
     ],
 )
 def test_bad_parameters_are_named(windowed, params, message):
@@ -239,8 +240,8 @@ def test_exports_refuse_windows_that_they_cannot_hold(windowed, texts, tmp_path)
     for pooling in ("max", "zipf", "mean_sqrt_len"):
         with pytest.raises(ValueError, match=f"pooling='{pooling}'. Set .*'mean'"):
             save_onnx(windowed(pooling=pooling), tmp_path / "model.onnx")
-    sharing = windowed(stride=2, layers=0, special_tokens=False)
-    with pytest.raises(ValueError, match=r"share tokens.* Set stride=0"):
+    sharing = windowed(overflow=2, layers=0, pooling="mean_own")
+    with pytest.raises(ValueError, match=r"share tokens.* Set overflow='windows'"):
         save_static(sharing, tmp_path / "static")
 
 

@@ -38,7 +38,7 @@ CASES = [
     {"layers": 2, "pooling": "max"},
     {"layers": (0, 2, 2)},
     {"layers": "first_last", "dtype": "bfloat16"},
-    {"special_tokens": False, "layer_merge": "concat"},
+    {"pooling": "mean_own", "layer_merge": "concat"},
     {"pooling": "zipf"},
     {"pooling": "zipf", "layers": (1, 2)},
     {"pooling": "cls", "layers": 1},
@@ -114,7 +114,7 @@ def test_token_weights_without_those_of_a_prompt_are_refused(without_prompts, te
 def test_a_mean_without_the_first_token_is_refused(tiny_bert, texts, tmp_path):
     encoder = BertEncoder(tiny_bert, pooling="mean_without_first").fit(texts)
     with pytest.raises(
-        ValueError, match=r"special_tokens=True\. Set pooling='mean', .*save_onnx"
+        ValueError, match=r"mean_without_first'\. Set pooling='mean', .*save_onnx"
     ):
         save_sentence_transformer(encoder, tmp_path / "model")
 
@@ -205,7 +205,7 @@ def test_inner_products_of_a_pipeline_are_kept(normalized, texts, tmp_path):
 
 
 def test_a_table_of_a_model_of_unit_length_gives_unit_length(normalized, texts, tmp_path):
-    encoder = BertEncoder(normalized, layers=0, special_tokens=False).fit(texts)
+    encoder = BertEncoder(normalized, layers=0, pooling="mean_own").fit(texts)
     found = exported(encoder, tmp_path, save_static).encode(texts)
     assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-5)
 
@@ -269,8 +269,7 @@ def test_linear_steps_of_scikit_learn_are_modules(step, tiny_bert, texts, tmp_pa
     ("params", "calibrator", "message"),
     [
         ({"layers": (0, 1), "layer_merge": "concat"}, None, "layers side by.*layer_merge='me"),
-        ({"pooling": "max", "special_tokens": False}, None, "'max' with special_tokens=F.*T"),
-        ({"pooling": "mean_sqrt_len", "special_tokens": False}, None, "'mean_sqrt.*'mean'"),
+        ({"pooling": "max_own"}, None, r"pooling='max_own'\. Set pooling='mean'"),
         ({}, NormalizingFlow(), r"a normalizing flow.*Whitening\(noise='auto'\)"),
         ({}, NeighborSmoothing(), "NeighborSmoothing, a search.*Leave .*; or use save_onnx"),
         ({}, Normalizer("max"), r"Normalizer\(norm='max'\) cannot be exported.*\('l2'\)"),

@@ -64,8 +64,8 @@ def main():
     options = parser.parse_args()
     rng, folder = np.random.default_rng(0), tempfile.mkdtemp()
     sentences = np.unique(load_toy_sts().data).tolist()
-    plain = BertEncoder(minilm_path(), layers=0, batch_size=1).fit(sentences)
-    encoder = BertEncoder(minilm_path(), layers=0, batch_size=1, memory=folder).fit(sentences)
+    plain = BertEncoder(minilm_path(), layers=0).fit(sentences)
+    encoder = BertEncoder(minilm_path(), layers=0, memory=folder).fit(sentences)
     n_told = n_kills = lost = wrong = 0
     for number in range(options.rounds):
         texts = [f"{sentence} {number}" for sentence in sentences]

@@ -186,7 +186,6 @@ def windows(rng, encoder):
     texts += [" ".join(rng.choice(WORDS, size=rng.integers(30, 200)))]
     model = clone(encoder).set_params(
         overflow="windows",
-        stride=pick(rng, [0, 0, 0, 1, 5, 37, -1]),
         max_length=pick(rng, [None, None, 3, 5, 12, 40, 20, 41]),
         pooling=pick(
             rng, ["mean", "cls", "max", "zipf", "last", "weighted_mean", "mean_without_first"]

@@ -66,3 +66,30 @@ def test_ctrl_c_ends_a_pass_after_its_running_chunks():
         limited(2, lambda: pass_over(job))
     signal.signal(signal.SIGINT, before)
     assert len(done) < 10**5
+
+
+def test_limits_of_torch_that_overlap_end_with_the_number_of_before():
+    torch = pytest.importorskip("torch")
+    before, first_in, second_in = torch.get_num_threads(), threading.Event(), threading.Event()
+
+    def first():
+        with threads.one_torch_thread():
+            first_in.set()
+            assert second_in.wait(60)
+
+    def second(other):
+        assert first_in.wait(60)
+        with threads.one_torch_thread():
+            second_in.set()
+            other.result()  # ends first
+            assert torch.get_num_threads() == 1
+        return torch.get_num_threads()
+
+    torch.set_num_threads(3)
+    try:
+        with ThreadPoolExecutor(2) as executor:
+            assert executor.submit(second, executor.submit(first)).result() == 3
+            again = [executor.submit(torch.get_num_threads) for _ in range(2)]
+            assert [number.result() for number in again] == [3, 3]
+    finally:
+        torch.set_num_threads(before)

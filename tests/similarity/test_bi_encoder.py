@@ -1,9 +1,5 @@
 """BiEncoder: similarities of pairs, and model selection by them."""
 
-import pickle
-import shutil
-from itertools import combinations
-
 import numpy as np
 import pytest
 from counting import Counting
@@ -16,13 +12,12 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, Normalizer, normalize
+from sklearn.preprocessing import FunctionTransformer, Normalizer
 
 from skcalib import (
     BertEncoder,
     BiEncoder,
     GroupErasure,
-    SimilarityScale,
     TextEncoder,
     Whitening,
 )
@@ -145,65 +140,6 @@ def test_a_frozen_encoder_keeps_its_fit_and_of_another_a_clone_is_fitted(
     assert_array_equal(frozen.predict(pairs), expected)
 
 
-@pytest.mark.parametrize("factor", [1e-300, 1e-160, 1, 1e200, 1e299])
-def test_rates_and_thresholds_are_those_of_all_pairs_of_fitted_texts(factor):
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(30, 6)) * rng.uniform(1, 3, size=(30, 1))
-    table = {f"text {i}": factor * vector for i, vector in enumerate(vectors)}
-    model = BiEncoder(encoder_of(table)).fit([*table, "text 3"])
-    every = model.predict([*combinations(table, 2)])
-    for rate in (0.5, 0.1, 0.03):
-        threshold = model.threshold(rate)
-        allowed = int(rate * (1 + len(every))) - 1
-        assert_allclose(threshold, np.sort(every)[-1 - allowed], atol=5e-4)
-        assert (every >= threshold).mean() <= rate
-        assert model.p_value([threshold])[0] <= rate
-    with pytest.raises(ValueError, match=r"texts; got 435\. .*rate=0\.023 or more"):
-        model.threshold(0.01)
-
-
-@pytest.mark.parametrize("similarity", ["dot", "euclidean"])
-def test_thresholds_are_for_cosines(tiny_bert, texts, similarity):
-    model = BiEncoder(BertEncoder(tiny_bert), similarity=similarity).fit(texts)
-    for ask in (model.threshold, lambda: model.p_value([0.5])):
-        with pytest.raises(ValueError, match=rf"similarity='{similarity}'; thresholds"):
-            ask()
-    model.set_params(similarity="cosine").fit(texts)
-    expected = BiEncoder(BertEncoder(tiny_bert)).fit(texts).threshold(0.3)
-    assert model.threshold(0.3) == expected
-
-
-@pytest.mark.filterwarnings("ignore:The mean of these")  # of "corrected"
-@pytest.mark.parametrize("whitened", [False, True])
-def test_a_threshold_is_pickled_without_texts(tiny_bert_copy, texts, whitened):
-    folder = tiny_bert_copy()
-    encoder = BertEncoder(folder)
-    encoder = make_pipeline(encoder, Whitening(noise=1.0)) if whitened else encoder
-    model = BiEncoder(encoder).fit(texts)
-    model.threshold(0.3)  # until it is used once, a pickle has the texts
-    content = pickle.dumps(model)
-    shutil.rmtree(folder)
-    assert not any(text.encode() in content for text in texts if len(text) > 20)
-    assert pickle.loads(content).threshold(0.3) == model.threshold(0.3)
-
-
-@pytest.mark.parametrize("whitening", [Whitening(shrinkage="auto"), Whitening(noise="auto")])
-@pytest.mark.parametrize("n", [50, 200])
-def test_rates_hold_for_new_texts_whatever_the_calibration_learned(whitening, n):
-    """Pairs that were fitted are less similar: up to half of the new ones would pass."""
-    rng, passed = np.random.default_rng(0), []
-    mix = rng.normal(size=(64, 64)) * np.arange(1, 65) ** -0.5
-    for _ in range(6):
-        X = rng.normal(size=(n + 500, 64)) @ mix
-        encoder = make_pipeline(FunctionTransformer(lambda t, X=X: X[np.int_(t)]), whitening)
-        model = BiEncoder(encoder).fit([*map(str, range(n))])
-        new = [*map(str, range(n, n + 500))]
-        Z = normalize(model.encoder_.transform(new))
-        cosines = (Z @ Z.T)[np.triu_indices(500, 1)]
-        passed.append((cosines >= model.threshold(0.01)).mean())
-    assert 0.002 < np.mean(passed) < 0.012
-
-
 def ordinals(texts):
     return np.array([[float(ord(letter)) for letter in f"{t:>8}"] for t in texts])
 
@@ -214,7 +150,7 @@ def test_clones_share_a_client_and_ask_it_once_for_each_text(wrap, recent):
     client = Counting(ordinals)
     texts = [f"text {i}" for i in range(40)]
     model = BiEncoder(make_pipeline(TextEncoder(wrap(client)), Whitening(2, noise=1.0)))
-    assert model.fit(texts).threshold(0.1) < 1
+    assert model.fit(texts).predict([(texts[0], texts[0])]) == pytest.approx(1)
     assert client.asked == texts
     pairs = list(zip(texts[:20], texts[:-21:-1], strict=True))
     grid = {"similarity": ["cosine", "euclidean", "dot"]}
@@ -240,14 +176,12 @@ def test_a_pipeline_is_fitted_as_it_fits_itself(tiny_bert, texts, tmp_path):
         assert_allclose(
             model.predict(pairs), BiEncoder(plain).fit(texts).predict(pairs), atol=1e-6
         )
-        scale = SimilarityScale(plain[1:]).fit(BertEncoder(tiny_bert).fit_transform(texts))
-        assert model.threshold(0.3) == pytest.approx(scale.threshold(0.3), abs=3e-6)
 
 
 def test_vectors_that_are_not_finite_or_sparse_are_refused(pairs):
     model = BiEncoder(FunctionTransformer(lambda texts: np.full((len(texts), 2), np.nan)))
-    with pytest.raises(ValueError, match="X contains NaN"):
-        model.fit(pairs).threshold(0.1)
+    with pytest.raises(ValueError, match="cosine of pair 0 is not finite"):
+        model.fit(pairs).predict(pairs)
     with pytest.raises(TypeError, match="Sparse data was passed for vectors of the encoder"):
         BiEncoder(TfidfVectorizer()).fit(pairs).predict(pairs)
 
@@ -272,7 +206,6 @@ def test_groups_reach_the_erasure_whatever_the_routing(tiny_bert, texts, shape, 
         erasure = GroupErasure().fit(encoder.fit_transform(texts), groups=groups)
     assert_allclose(model.encoder_["grouperasure"].means_, erasure.means_, atol=1e-5)
     assert model.predict([(texts[0], texts[0])]) == pytest.approx(1)
-    assert model.threshold(0.5) < 1
 
 
 @pytest.mark.filterwarnings("ignore:2 of 2 groups have fewer")
@@ -281,8 +214,6 @@ def test_a_text_of_two_groups_counts_in_each(tiny_bert):
     texts = ["the dog", "a man", "a river", "the dog", "the dog"]
     model.fit(texts, groups=[1, 1, 2, 2, 2])
     assert model.encoder_["grouperasure"].group_count_.tolist() == [2, 2]
-    with pytest.raises(ValueError, match="distinct vectors and a calibration"):
-        model.threshold(0.5)
 
 
 def test_groups_that_nothing_takes_are_refused(tiny_bert, texts):

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from skcalib.encoders.model.forward import first_position
-from skcalib.encoders.model.proof import check, fastest_pass, proof_of
+from skcalib.encoders.model.forward import ForwardPass, first_position, moved
+from skcalib.encoders.model.proof import check, fastest_way, proof_of
 from skcalib.encoders.model.tokens import (
     CONTINUES,
     SPACES,
@@ -34,6 +34,9 @@ ENCODER_OF = ("t5", "mt5", "umt5")
 
 # Endings of tensors that go with quantized weights.
 SCALES = re.compile(r"(scales?|zeros|zero_points?|scale_inv|absmax|qweight)$")
+
+# Weights that change those of a model. Heads, which are left out, have other names.
+ADAPTERS = re.compile(r"(^|[._])(lora|adapter)")
 
 BUFFERS = {"position_ids", "token_type_ids", "inv_freq", "masked_bias"}
 LONGEST = 2**20  # most tokens of a text, for any model
@@ -104,8 +107,8 @@ class Backbone:
         proof = proof_of(module, self.words, marks, self.n_positions)
         self.is_causal = proof.is_causal
         with quiet_transformers():
-            self.forward = fastest_pass(module, proof)
-        self.forward.prepare(device, dtype)
+            way = fastest_way(module, proof)
+        self.forward = ForwardPass(module, way, device, moved(module, way, device, dtype))
         check(self.forward, proof, tolerance=0.2)
 
     def not_embedded(self, token: int, text: str) -> ValueError:
@@ -203,6 +206,12 @@ def read(folder: Path) -> tuple[Any, Any]:
         if (name := module.main_input_name) != "input_ids":
             raise ValueError(f"its input is {name}, not texts")
         tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+    _check_weights(module, report)
+    return tokenizer, module.eval().requires_grad_(False)
+
+
+def _check_weights(module: Any, report: dict[str, Any]) -> None:
+    """Refuse weights that are quantized, missing, left over inside the model, or not finite."""
     # Quantized weights are read as plain numbers, and their scales are left over.
     scales = [k for k in report["unexpected_keys"] if SCALES.search(k)]
     if scales:
@@ -220,9 +229,17 @@ def read(folder: Path) -> tuple[Any, Any]:
         )
     if dropped := _dropped(report["unexpected_keys"], module):
         raise ValueError(
-            f"it has {len(dropped)} weights that {type(module).__name__} of transformers does "
-            f"not use, such as {dropped[0]!r}, so its vectors would be others. Use the release "
-            "of transformers that wrote it, or correct its config.json"
+            f"it has {len(dropped)} weight{'s' * (len(dropped) > 1)} that "
+            f"{type(module).__name__} of transformers does not use, such as {dropped[0]!r}, so "
+            "its vectors would be others. Use the release of transformers that wrote it, or "
+            "correct its config.json"
+        )
+    kind = getattr(module.config, "position_embedding_type", None) or ""
+    names = [name for name, _ in module.named_parameters()]
+    if kind.startswith("relative_key") and not any("distance" in name for name in names):
+        raise ValueError(
+            f"its config.json declares position_embedding_type={kind!r}, which this release of "
+            "transformers does not compute. Use the release that wrote it"
         )
     # In a weight of attention, NaN can give vectors that are finite and wrong.
     named = module.named_parameters()
@@ -230,7 +247,6 @@ def read(folder: Path) -> tuple[Any, Any]:
         raise ValueError(
             f"its weight {bad[0]!r} has entries that are not finite. Save it again"
         )
-    return tokenizer, module.eval().requires_grad_(False)
 
 
 def _dropped(names: Iterable[str], module: Any) -> list[str]:
@@ -243,7 +259,8 @@ def _dropped(names: Iterable[str], module: Any) -> list[str]:
     return sorted(
         name
         for name in inner
-        if name.partition(".")[0] in parts and name.rpartition(".")[2] not in BUFFERS
+        if (name.partition(".")[0] in parts and name.rpartition(".")[2] not in BUFFERS)
+        or ADAPTERS.search(name)
     )
 
 

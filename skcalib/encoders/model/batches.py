@@ -8,9 +8,10 @@ import torch
 
 from skcalib.base import warn
 from skcalib.encoders.model.backbone import Backbone
-from skcalib.encoders.model.pooling import Joined, Pooler
+from skcalib.encoders.model.pooling import Joined, Pooler, slots_of
 from skcalib.encoders.model.tokens import tokenize
-from skcalib.encoders.recipe import SLOTS, Recipe, around, slots_of
+from skcalib.encoders.poolings import SLOTS
+from skcalib.encoders.recipe import Recipe, around
 from skcalib.encoders.sources import BLOCK, Model, Records, Show
 from skcalib.encoders.store.store import VectorStore
 
@@ -22,18 +23,11 @@ CHARACTERS, HELD = 2**20, 2**27
 class BertModel(Model):
     """The `Model` of `sources` for a backbone and a recipe, with all slots of a store, if any.
 
-    A batch holds ``batch_size`` texts; "auto" fills it up to a number of tokens that suits the
-    device.
+    A batch has a number of tokens that suits the device, until one does not fit into memory.
     """
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        recipe: Recipe,
-        batch_size: int | str = "auto",
-        store: VectorStore | None = None,
-    ):
-        self._backbone, self._recipe, self._batch_size = backbone, recipe, batch_size
+    def __init__(self, backbone: Backbone, recipe: Recipe, store: VectorStore | None = None):
+        self._backbone, self._recipe, self._budget = backbone, recipe, token_budget(backbone)
         self._frame, self._empty = backbone.frame(recipe.prompt), {*backbone.empty_ids.tolist()}
         self.slots = slots_of(recipe, backbone, store)
         self.key = recipe.slots_key, backbone.device
@@ -82,7 +76,8 @@ class BertModel(Model):
                 raise backbone.not_embedded(number, texts[row])
         rows, has_windows = rows + start, len(rows) > len(texts)
         joined = Joined(rows, self.slots) if has_windows else None
-        pending, n_seen = deque(self._batches(np.array([len(i) for i in ids]))), 0
+        lengths, n_seen = np.array([len(i) for i in ids]), 0
+        pending = deque(self._batches(lengths))
         while pending:
             batch = pending.popleft()
             windows = [ids[i] for i in batch.tolist()]
@@ -91,8 +86,9 @@ class BertModel(Model):
             except torch.cuda.OutOfMemoryError:
                 pooled = None  # Leave `except` first: the traceback keeps the tensors.
             if pooled is None:
-                self._make_room(len(windows), max(map(len, windows)))
-                pending.extendleft(reversed(np.array_split(batch, 2)))
+                self._make_room(lengths[batch])
+                left = np.concatenate([batch, *pending])
+                pending = deque(left[some] for some in self._batches(lengths[left]))
                 continue
             vectors, counts, weights = pooled
             counts = np.column_stack([counts, is_cut[batch]]).astype(np.int32)
@@ -106,11 +102,7 @@ class BertModel(Model):
     def _batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the windows of each batch, by their lengths."""
         longest = self._backbone.forward.longest_packed
-        if self._batch_size == "auto":
-            budget = _token_budget(self._backbone)
-            return batches(lengths, max_texts=BLOCK, max_tokens=budget, longest_mixed=longest)
-        size = int(self._batch_size)
-        return batches(lengths, max_texts=size, max_tokens=np.inf, longest_mixed=longest)
+        return batches(lengths, max_tokens=self._budget, longest_mixed=longest)
 
     def _pool(self, ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Run the model on B windows and pool its hidden states.
@@ -133,18 +125,18 @@ class BertModel(Model):
         counts = np.column_stack([pooler.lengths, pooler.n_own, n_unknown])
         return pooler.vectors, counts, pooler.weights
 
-    def _make_room(self, n_texts: int, longest: int) -> None:
-        """Warn that a batch did not fit into memory; refuse one that cannot be halved."""
-        message = f"Out of memory on {self._backbone.device} with {n_texts} texts of up to "
-        message += f"{longest} tokens"
-        if n_texts == 1:
+    def _make_room(self, lengths: np.ndarray) -> None:
+        """Halve the batches after one that did not fit; refuse one that cannot be halved."""
+        amount = f"{len(lengths)} texts of up to {max(lengths)} tokens"
+        message = f"Out of memory on {self._backbone.device} with {amount}"
+        if len(lengths) == 1:
             raise MemoryError(f"{message}. Set a lower max_length, or device='cpu'.")
-        message += "; continuing with half as many at a time. Set a smaller batch_size."
-        warn(message)
+        warn(f"{message}; continuing with half as many at a time.")
+        self._budget = int(lengths.sum()) // 2
         torch.cuda.empty_cache()
 
 
-def _token_budget(backbone: Backbone) -> int:
+def token_budget(backbone: Backbone) -> int:
     """Tokens of an automatic batch: enough for efficient matrix products."""
     if backbone.device.type == "cuda":
         # A batch may fill a quarter of the GPU's memory. A token needs at most 64 times the
@@ -158,7 +150,7 @@ def _token_budget(backbone: Backbone) -> int:
 
 
 def batches(
-    lengths: np.ndarray, *, max_texts: int, max_tokens: float, longest_mixed: float
+    lengths: np.ndarray, *, max_tokens: float, longest_mixed: float
 ) -> Iterator[np.ndarray]:
     """Rows of each batch, longest first, so that a lack of memory shows at once.
 
@@ -168,7 +160,7 @@ def batches(
     order = np.argsort(-lengths, kind="stable")
     alike = np.where(lengths > longest_mixed, lengths, 0)[order]
     for group in np.split(order, np.flatnonzero(np.diff(alike)) + 1):
-        for batch in runs(lengths[group], max_texts, max_tokens):
+        for batch in runs(lengths[group], len(group), max_tokens):
             yield group[batch]
 
 

@@ -15,7 +15,7 @@ from skcalib.encoders.model.entries import (
 )
 from skcalib.encoders.model.files import DECLARED
 from skcalib.encoders.model.transformer_settings import transformer_settings
-from skcalib.encoders.recipe import POOLINGS
+from skcalib.encoders.poolings import POOLINGS
 
 SETTINGS, *_ = DECLARED
 COUNT = "a number, 1 or more"

@@ -20,7 +20,6 @@ from skcalib.encoders.model.entries import (
 )
 from skcalib.process import caches
 from skcalib.process.devices import plain_torch, resolve_device
-from skcalib.process.forks import fork_safe_lock
 
 if TYPE_CHECKING:
     import torch
@@ -51,8 +50,6 @@ MOVED = (
     "pipeline.set_params(bertencoder__model=folder)."
 )
 
-_lock = fork_safe_lock()  # so that threads do not load one model twice
-
 
 def load(folder: Path, device: str, dtype: str, *, lower_case: bool = False) -> Backbone:
     """Return a model; this process loads it once for each state of its files.
@@ -62,7 +59,7 @@ def load(folder: Path, device: str, dtype: str, *, lower_case: bool = False) -> 
     import torch
 
     key, place = fingerprint(folder), resolve_device(device)
-    with _lock, plain_torch(place):
+    with plain_torch(place):
         return caches.model_of(_loaded, folder, key, place, getattr(torch, dtype), lower_case)
 
 
@@ -101,23 +98,23 @@ def _loaded(
     return backbone
 
 
-def locate(model: str, revision: str | None = None) -> Path:
+def locate(model: str) -> Path:
     """Find the folder of a model: a local folder, "minilm", or a hub id (cache, then hub).
 
     A model in the cache is used without asking the hub, so that results do not change
-    during a study; pass another `revision` to update. If there is no such model, an OSError
-    is raised.
+    during a study; "id@revision" updates it. If there is no such model, an OSError is raised.
     """
     folder = Path(model).expanduser()
     if (folder / CONFIG).is_file():
         return folder
-    is_hub_id = re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model)  # name, or owner/name
-    if is_hub_id and not folder.exists():
+    # A name, or owner/name, and perhaps a revision.
+    hub_id = re.fullmatch(r"(\w[\w.-]*(?:/\w[\w.-]*)?)(?:@(.+))?", model)
+    if hub_id and not folder.exists():
         if model == "minilm":
             from skcalib.datasets import minilm_path
 
             return Path(minilm_path())
-        folder = Path(_snapshot(model, revision))
+        folder = Path(_snapshot(*hub_id.groups()))
     if not (folder / CONFIG).is_file():
         if folder.is_dir():
             refuse_inner(folder)

@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,8 +27,8 @@ class _LastLayerReached(Exception):
     """Ends a forward pass early."""
 
 
-class ForwardPass:
-    """Runs a module in one of several ways.
+class Way(NamedTuple):
+    """A way to run a module.
 
     Texts of up to ``longest_packed`` tokens are laid end to end in one row; a batch of longer
     ones holds texts of one length. If ``hooked``, hooks read the inputs of blocks, so that the
@@ -36,22 +36,27 @@ class ForwardPass:
     of the module's own attention, if it has one.
     """
 
+    longest_packed: float
+    hooked: bool
+    attention: str | None
+    is_causal: bool
+
+
+class ForwardPass:
+    """Runs a module, which is on a device, in one way."""
+
     def __init__(
         self,
         module: Any,
-        longest_packed: float,
-        hooked: bool,
-        *,
-        attention: str | None,
-        is_causal: bool,
+        way: Way,
+        device: torch.device,
+        autocast: torch.dtype | None = None,
     ):
-        self.module = module
-        self.longest_packed, self.hooked = longest_packed, hooked
-        self.device = torch.device("cpu")
+        self.module, self.longest_packed, self.hooked = module, way.longest_packed, way.hooked
+        self._usual, self._is_causal = way.attention, way.is_causal
+        self.device, self._autocast = device, autocast
         self._n_layers = module.config.num_hidden_layers
         self._padding = first_position(module) - 1
-        self._autocast: torch.dtype | None = None
-        self._usual, self._is_causal = attention, is_causal
         self._attention = attention_of(module)  # in use
         # One pass at a time: torch parallelizes inside it, and the hooks serve one caller.
         self._lock = fork_safe_lock()
@@ -59,26 +64,6 @@ class ForwardPass:
         # A model that reuses one block, such as ALBERT, has no such list.
         self._blocks = next((part for part in lists if len(part) == self._n_layers), ())
         self._replaced = [p for p in module.modules() if isinstance(p, PackedEncoder)]
-
-    def prepare(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Move the model to a device, for matrix products in ``dtype``."""
-        # bfloat16 has the range of float32, so hidden states stay in it between the products.
-        # float16 could overflow, models that are not packed create float32 themselves, and
-        # decoders and models with windows or relative positions lose digits.
-        config = self.module.config
-        n_heads = getattr(config, "num_attention_heads", None)
-        grouped = getattr(config, "num_key_value_heads", n_heads) != n_heads
-        plain = not (self._is_causal or grouped or windows_of(self.module))
-        throughout = dtype == torch.bfloat16 and self.longest_packed > 0 and plain
-        for part in self.module.modules():
-            if throughout or isinstance(part, torch.nn.Linear):
-                for parameter in part.parameters(recurse=False):
-                    parameter.data = parameter.data.to(dtype)
-        self.module.to(device)
-        self.device = device
-        prepacked = device.type == "cpu" and pack_linears(self.module, dtype)
-        if not (throughout or prepacked or dtype == torch.float32):
-            self._autocast = dtype
 
     def __call__(
         self,
@@ -154,6 +139,26 @@ class ForwardPass:
             self._attention = attention
 
 
+def moved(
+    module: Any, way: Way, device: torch.device, dtype: torch.dtype
+) -> torch.dtype | None:
+    """Move a module to a device for matrix products in ``dtype``; return that of autocast."""
+    # bfloat16 has the range of float32, so hidden states stay in it between the products.
+    # float16 could overflow, models that are not packed create float32 themselves, and decoders
+    # and models with windows or relative positions lose digits.
+    n_heads = getattr(module.config, "num_attention_heads", None)
+    grouped = getattr(module.config, "num_key_value_heads", n_heads) != n_heads
+    plain = not (way.is_causal or grouped or windows_of(module))
+    throughout = dtype == torch.bfloat16 and way.longest_packed > 0 and plain
+    for part in module.modules():
+        if throughout or isinstance(part, torch.nn.Linear):
+            for parameter in part.parameters(recurse=False):
+                parameter.data = parameter.data.to(dtype)
+    module.to(device)
+    prepacked = device.type == "cpu" and pack_linears(module, dtype)
+    return None if throughout or prepacked or dtype == torch.float32 else dtype
+
+
 def first_position(module: Any) -> int:
     """Position of a text's first token.
 
@@ -180,5 +185,8 @@ def by_longest(module: Any) -> bool:
 
 def in_short(error: Exception) -> str:
     """First line of an error, with its type unless it is a ValueError."""
-    message = (str(error).strip() or "no details").splitlines()[0].rstrip(".")
+    text = re.sub(
+        r"\x1b\[[0-9;]*m", "", str(error)
+    ).strip()  # torch colors some of its messages
+    message = (text or "no details").splitlines()[0].rstrip(".")
     return message if type(error) is ValueError else f"{type(error).__name__}: {message}"

@@ -22,7 +22,7 @@ a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -142,16 +142,10 @@ def packed_attention(
     if (groups := query.shape[1] // key.shape[1]) > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
     output = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format)
-    runs = packed_row.runs
+    runs, start = packed_row.runs, 0
     if position_bias is not None and query.device.type == "cpu":
         # More scores at once leave the cache; four texts of 500 tokens take a third longer.
-        runs = [
-            (min(most, n - first), length)
-            for n, length in runs
-            for most in [max(1, 512 // length)]
-            for first in range(0, n, most)
-        ]
-    start = 0
+        runs = [*_shorter(runs, 512)]
     for n, length in runs:
         stop = start + n * length
         # (n, H, length, w), views: nothing is copied.
@@ -162,9 +156,7 @@ def packed_attention(
         mask = None
         if sliding_window is not None and length > sliding_window:
             # Built anew, which takes a fiftieth of the time of attention.
-            after = 0 if packed_row.causal else sliding_window - 1
-            mask = torch.ones(length, length, dtype=torch.bool, device=query.device)
-            mask = mask.tril(after).triu(1 - sliding_window)
+            mask = _band(length, sliding_window, packed_row.causal, query.device)
         if position_bias is not None:
             mask = position_bias(q, k).to(q.dtype)
         causal = packed_row.causal and mask is None
@@ -172,6 +164,20 @@ def packed_attention(
         output[0, start:stop].unflatten(0, (n, length)).copy_(attended.transpose(1, 2))
         start = stop
     return output, None
+
+
+def _shorter(runs: Sequence[tuple[int, int]], n_tokens: int) -> Iterator[tuple[int, int]]:
+    """Yield parts of runs, of at most ``n_tokens`` tokens or one text each."""
+    for n, length in runs:
+        most = max(1, n_tokens // length)
+        for first in range(0, n, most):
+            yield min(most, n - first), length
+
+
+def _band(length: int, window: int, causal: bool, device: torch.device) -> torch.Tensor:
+    """Whether each token of a text attends to each other, (length, length)."""
+    mask = torch.ones(length, length, dtype=torch.bool, device=device)
+    return mask.tril(0 if causal else window - 1).triu(1 - window)
 
 
 class _RowBias(NamedTuple):

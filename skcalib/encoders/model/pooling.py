@@ -10,8 +10,11 @@ import numpy as np
 import torch
 from torch.nn.functional import embedding_bag
 
-from skcalib.encoders.recipe import SLOTS, Slots
+from skcalib.encoders.model.backbone import Backbone
+from skcalib.encoders.poolings import SLOTS, slot_of
+from skcalib.encoders.recipe import Recipe, Slots
 from skcalib.encoders.sources import Records
+from skcalib.encoders.store.store import VectorStore
 
 # Factor of the weight of a window in which a pooling finds no token to count. Beside other
 # windows of a long text it is lost to rounding.
@@ -56,14 +59,11 @@ class Pooler:
         shape = len(lengths), len(self._layers), n_poolings, width
         self._vectors = torch.empty(shape, dtype=torch.float32, device=device)
         position = np.concatenate([*map(np.arange, lengths)])
-        left = np.where(lengths > sum(skip), lengths - sum(skip), lengths)
-        first = np.repeat(np.where(left < lengths, skip[0], 0), lengths)
-        pooled = (position >= first) & (position < first + np.repeat(left, lengths))
+        lengths, pooled = _without(skip, lengths, position)
         self._pooled = None if pooled.all() else torch.from_numpy(pooled).to(device)
         place, special = position[pooled] + 1.0, special[pooled]
         zipf = None if zipf is None else zipf[pooled]
-        self.lengths = lengths = left
-        starts = np.cumsum(lengths) - lengths
+        self.lengths, starts = lengths, np.cumsum(lengths) - lengths
         no_own = np.logical_and.reduceat(special, starts)
         own = ~special | np.repeat(no_own, lengths)
         self.n_own = np.add.reduceat(own, starts, dtype=np.int64)
@@ -75,12 +75,7 @@ class Pooler:
             counts = own if how.own else np.ones_like(own)
             if how.weight is not None:
                 raw = how.weight(counts, place, zipf)
-                total = np.add.reduceat(raw, starts)
-                if (nothing := total == 0).any():
-                    raw = np.where(nothing[text], own, raw)
-                    total = np.add.reduceat(raw, starts)
-                shares[i] = raw / total[text]
-                weights[:, i] = np.where(nothing, NEGLIGIBLE * total, total)
+                shares[i], weights[:, i] = _shares(raw, own, starts, text)
             elif how.token is None:  # a maximum
                 # Tokens that do not count go into an extra row, which is dropped.
                 target[i] = np.where(counts, text, len(lengths))
@@ -131,6 +126,29 @@ class Pooler:
     def vectors(self) -> np.ndarray:
         """Vectors of the texts, (B, n_slots, d), once every layer was added."""
         return self._vectors.flatten(1, 2).cpu().numpy()
+
+
+def _without(
+    skip: tuple[int, int], lengths: np.ndarray, position: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lengths of texts without a prompt, and which tokens are left."""
+    left = np.where(lengths > sum(skip), lengths - sum(skip), lengths)
+    first = np.repeat(np.where(left < lengths, skip[0], 0), lengths)
+    return left, (position >= first) & (position < first + np.repeat(left, lengths))
+
+
+def _shares(
+    raw: np.ndarray, own: np.ndarray, starts: np.ndarray, text: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the share of each token in the mean of its text, and the weight of each text.
+
+    ``raw`` are the weights of tokens, (N,), ``own`` those where all of a text are 0.
+    """
+    total = np.add.reduceat(raw, starts)
+    if (nothing := total == 0).any():
+        raw = np.where(nothing[text], own, raw)
+        total = np.add.reduceat(raw, starts)
+    return raw / total[text], np.where(nothing, NEGLIGIBLE * total, total)
 
 
 class Joined:
@@ -207,3 +225,36 @@ class _Text:
     def vectors(self) -> np.ndarray:
         """Vectors of the text, float32."""
         return (self._sums / np.where(self._maxima, 1, self._weights)).astype(np.float32)
+
+
+def slots_of(recipe: Recipe, backbone: Backbone, store: VectorStore | None) -> Slots:
+    """Return the slots that a recipe needs, or all that a store keeps, if it keeps these."""
+    slot, needed = recipe.slot, list(recipe.layers)
+    if store is None:
+        return _slots(needed, [slot], list(range(len(needed))))
+    n_states = backbone.n_layers + 1
+    kept_layers = range(n_states) if store.layers is None else store.layers
+    layers = sorted({i + n_states if i < 0 else i for i in kept_layers})
+    kept = {name for p in store._poolings for name in (slot_of(p), f"{p}_own")}
+    if slot not in kept or not {*needed} <= {*layers} <= {*range(n_states)}:
+        raise ValueError(
+            f"The store keeps the hidden states {layers} with pooling={store.pooling!r}; this "
+            f"encoder uses {needed} with {recipe.pooling!r}, and its model has 0 to "
+            f"{backbone.n_layers}. Create a VectorStore with the layers and the pooling of the "
+            "encoder, or without both."
+        )
+    rare = store.pooling is not None or SLOTS[slot].of_decoders or backbone.is_causal
+    poolings = [
+        name
+        for name, how in SLOTS.items()
+        if name in kept
+        and (rare or not how.of_decoders)
+        and (backbone.has_zipf or not how.by_frequency)
+    ]
+    places = [layers.index(i) * len(poolings) + poolings.index(slot) for i in needed]
+    return _slots(layers, poolings, places)
+
+
+def _slots(layers: list[int], poolings: list[str], asked: list[int]) -> Slots:
+    names = [f"{layer} {pooling}" for layer in layers for pooling in poolings]
+    return Slots(names, asked, layers, poolings)

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 
 from skcalib.encoders.model.backbone import Backbone
-from skcalib.encoders.model.pooling import Pooler
+from skcalib.encoders.model.pooling import Pooler, slots_of
 from skcalib.encoders.model.tokens import CONTINUES, SPACES, tokenize
-from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe, Slots, slots_of
+from skcalib.encoders.poolings import POOLINGS, SLOTS
+from skcalib.encoders.recipe import Recipe, Slots
 
 
 class TokenTerms(NamedTuple):
@@ -98,5 +99,5 @@ def _of_window(
     backbone.forward(window, lengths, slots.layers, keep)
     states = [hidden[layer] for layer in recipe.layers]
     merged = np.concatenate(states, axis=1) if recipe.concatenates else np.mean(states, axis=0)
-    count = pooler.lengths[0] if recipe.special_tokens else pooler.n_own[0]
-    return pooler.token_shares[0], merged, float(pooler.weights[0, 0]), int(count)
+    weight, count = float(pooler.weights[0, 0]), int(pooler.lengths[0])
+    return pooler.token_shares[0], merged, weight, count

@@ -8,7 +8,7 @@ from numbers import Integral
 from pathlib import Path
 
 from skcalib.compat import Interval, StrOptions, validate_parameter_constraints
-from skcalib.encoders.recipe import POOLINGS
+from skcalib.encoders.poolings import POOLINGS
 from skcalib.encoders.store.database import connect
 
 CONSTRAINTS = {
@@ -37,13 +37,13 @@ class VectorStore:
         Hidden states to keep, counted as in `BertEncoder`. None keeps all, so that any
         choice of layers can be read later. An encoder that needs others raises an error.
     pooling : str, sequence of str or None, default=None
-        Poolings to keep, named as in `BertEncoder`, each with and without special tokens. None
+        Poolings to keep, named as in `BertEncoder`; of "mean" and "max" also "_own". None
         keeps all, but "last", "weighted_mean" and "mean_without_first" only for decoders and
         encoders that use one of these. An encoder that needs another pooling raises an error.
     max_bytes : int or None, default=None
         Largest size of the file after each batch: the oldest vectors are deleted, but never
-        those of the batch, which may be hundreds of short texts unless ``batch_size`` is
-        smaller. While a batch is written, a journal of about three batches needs space as well.
+        those of the batch, which may be hundreds of short texts. While a batch is written, a
+        journal of about three batches needs space as well.
 
     Raises
     ------
@@ -54,9 +54,10 @@ class VectorStore:
     -----
     A text needs ``n_states * 6 * (4 * d + 32)`` bytes: 66 kB for MiniLM (7 hidden states of 384
     dimensions), 242 kB for BERT-base (13 of 768). The six vectors are the first token, the mean
-    and the maximum with and without special tokens, and the Zipf-weighted mean.
-    ``pooling="mean"`` keeps two of them, which also give "mean_sqrt_len"; "cls" or "zipf"
-    keeps one.
+    and the maximum with and without special tokens, and the Zipf-weighted mean. Of a decoder it
+    is nine: 652 kB for SmolLM2-135M (31 of 576), so pass the ``layers`` that you will compare.
+    ``pooling="mean"`` keeps two of them, which also give "mean_sqrt_len"; "cls" or "zipf" keeps
+    one.
 
     Several processes may use the file at once if it is on a local disk. The page on reliability
     describes what happens to a damaged file and on a full disk. The store holds numbers and

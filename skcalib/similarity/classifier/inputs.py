@@ -46,21 +46,26 @@ def named_classes(class_names: Any) -> dict[Any, list[str]]:
 def known_labels(y: Any, n_texts: int, classes: list[Any]) -> tuple[np.ndarray, list[Any]]:
     """Return rows with a label, and these.
 
-    -1 is none where all labels are integers, unless it is one of the classes, if these are
-    known.
+    A blank string is none, and -1 where all labels are integers, unless it is one of the
+    classes, if these are known. Labels among which -1 may be a class are refused.
     """
     if y is None:
         return np.array([], int), []
     labels = labels_of(y, "y", missing=True)
     check_consistent_length(labels, range(n_texts))
     are_integers = {*map(type, labels)} <= {int, type(None)}
-    absent = [None, -1] if are_integers and -1 not in classes else [None]
-    if not classes and -1 in labels and len(others := {*labels} - {*absent}) == 1:
-        raise ValueError(
-            f"y has the labels -1 and {others.pop()}, but -1 marks texts without a label, so "
-            "there would be one class. Use other labels for two classes, such as 0 and 1, or "
-            "mark texts without a label by None."
-        )
+    absent: set[Any] = {None} | {x for x in labels if isinstance(x, str) and not x.strip()} - {
+        *classes
+    }
+    if are_integers and -1 not in classes and -1 in labels:
+        absent.add(-1)
+        others = {*labels} - absent
+        if not classes and (len(others) == 1 or others <= {0, 1} or min(others) < -1):
+            raise ValueError(
+                f"y has the labels -1 and {str(sorted(others))[1:-1]}: -1 may be a class, but "
+                "marks texts without a label. Mark these by None, or name the "
+                "classes in class_names, such as {-1: 'negative', 1: 'positive'}."
+            )
     known = [i for i, label in enumerate(labels) if label not in absent]
     return np.array(known, int), [labels[i] for i in known]
 

@@ -14,6 +14,7 @@ from skcalib.inputs.vectors import unit_rows
 ROUNDS = 3
 WEIGHT = 10.0  # texts that a name or a labeled text counts as
 FOLDS = 10
+LEAST = 1e-3  # weight of a name, so that no class is without any
 SPLITS = 4
 SAMPLE = 2000  # texts by which examples are compared
 NEAR = 0.9  # cosine of near-copies, beside the mean of all texts
@@ -28,15 +29,20 @@ def evidence(n: int, n_classes: int) -> float:
 
 
 def class_means(
-    texts: np.ndarray, names: np.ndarray | None, rows: np.ndarray, codes: np.ndarray
+    texts: np.ndarray,
+    names: np.ndarray | None,
+    rows: np.ndarray,
+    codes: np.ndarray,
+    share: float = 1.0,
 ) -> np.ndarray:
     """Return the means of classes, (n_classes, d).
 
     A class begins as the mean of its examples: its name and its labeled texts. Then, three
     times, it becomes the mean of these, each counted as ten texts (a name as fewer, see
     `_weight_of_names`), and of the texts without label that are nearer to it than to any other
-    class. Returned is a mean of both ends, see `_trust` and `evidence`. ``codes`` are the
-    classes of texts ``rows``: each class has a text if there are no ``names``.
+    class. Of these, only the ``share`` that is nearest to the examples counts: the others may
+    belong to no class. Returned is a mean of both ends, see `_trust` and `evidence`. ``codes``
+    are the classes of texts ``rows``: each class has a text if there are no ``names``.
     """
     free = np.delete(texts, rows, axis=0)
     vectors, weights = texts[rows], np.full(len(rows), WEIGHT)
@@ -45,6 +51,9 @@ def class_means(
         vectors, weights = np.concatenate([names, vectors]), np.r_[of_names, weights]
         codes = np.r_[: len(names), codes]
     examples = Examples(vectors, codes, weights)
+    if share < 1 and len(free):
+        best = nearness(free, examples.means()).max(axis=1)
+        free = free[best >= np.quantile(best, 1 - share)]
     (first, before), (last, after) = _ends(examples, free)
     trust = _trust(_kappa(before, after), examples, free) * evidence(len(free), len(first))
     return (1 - trust) * first + trust * last
@@ -61,6 +70,11 @@ class Examples(NamedTuple):
         """Return some of them."""
         return Examples(*(part[rows] for part in self))
 
+    def means(self) -> np.ndarray:
+        """Return the weighted mean of each class."""
+        weight = np.bincount(self.codes, self.weights)
+        return _sums(*self, len(weight)) / weight[:, None]
+
 
 def _weight_of_names(names: np.ndarray, labeled: np.ndarray, codes: np.ndarray) -> float:
     """Weight of a name compared with a labeled text, in (0, 1].
@@ -68,10 +82,12 @@ def _weight_of_names(names: np.ndarray, labeled: np.ndarray, codes: np.ndarray) 
     A name such as "positive" may be far from the texts of its class. So each labeled text is
     left out, and classified by the others with and without the names. The weight is the share
     of the texts that only the names bring into their class, of those for which the names make a
-    difference, and of one more: without any difference, a name counts as a text.
+    difference, and of one more: without any difference, a name counts as a text. It counts
+    less, too, where names alone classify these texts worse than labels alone do: labels that
+    contradict the names outvote them, text by text.
     """
     counts = np.bincount(codes, minlength=len(names))
-    if counts.min() == 0 or counts.max() == 1:
+    if counts.min() == 0 or counts.max() == 1 or len(names) == 1:
         return 1.0
     sums, judged = _sums(labeled, codes, np.ones(len(codes)), len(names)), counts[codes] > 1
     right = []
@@ -84,8 +100,17 @@ def _weight_of_names(names: np.ndarray, labeled: np.ndarray, codes: np.ndarray) 
         place = np.arange(len(codes)), codes
         scores[place] = (labeled * left_out).sum(axis=1) - (left_out**2).sum(axis=1) / 2
         right.append((scores.argmax(axis=1) == codes)[judged])
-    won, lost = np.sum(right[0] & ~right[1]), np.sum(~right[0] & right[1])
-    return float((1 + won) / (1 + won + lost))
+    both, alone = right
+    won, lost = np.sum(both & ~alone), np.sum(~both & alone)
+    by_names = _beyond_chance((_nearest(labeled, names) == codes)[judged], len(names))
+    contradicted = min(1.0, by_names / max(_beyond_chance(alone, len(names)), LEAST))
+    return max(contradicted * float((1 + won) / (1 + won + lost)), LEAST)
+
+
+def _beyond_chance(right: np.ndarray, n_classes: int) -> float:
+    """Share of texts in their class beyond that of chance, with one more that is."""
+    share = (1 + right.sum()) / (1 + len(right))
+    return max(0.0, (share * n_classes - 1) / (n_classes - 1))
 
 
 def _ends(
@@ -194,6 +219,7 @@ def cosines_of_others(
     raw: np.ndarray,
     rows: np.ndarray,
     codes: np.ndarray,
+    share: float,
 ) -> np.ndarray:
     """Each text's `best_cosines` with classes that were made without its group.
 
@@ -214,7 +240,7 @@ def cosines_of_others(
         if names is None:  # a class all of whose labels are left out is left out, too
             of_fold = np.unique(of_fold, return_inverse=True)[1]
         if names is not None or stays.any():
-            means = class_means(texts[kept], names, place[rows[stays]], of_fold)
+            means = class_means(texts[kept], names, place[rows[stays]], of_fold, share)
             of_raw = raw_means(raw[kept], texts[kept], means)
             best[left_out] = best_cosines(texts[left_out], raw[left_out], means, of_raw)
     return best

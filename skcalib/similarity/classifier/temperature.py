@@ -19,6 +19,7 @@ def temperature(
     without: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]],
     rows: np.ndarray,
     codes: np.ndarray,
+    share: float = 1.0,
 ) -> float:
     """Return the temperature of a softmax of scores that fits the labels of n texts.
 
@@ -36,7 +37,7 @@ def temperature(
         texts, names = without(kept)
         others = np.delete(np.arange(len(rows)), left_out)
         place = np.searchsorted(kept, rows[others])
-        means = class_means(texts[kept], names, place, codes[others])
+        means = class_means(texts[kept], names, place, codes[others], share)
         scores.append(nearness(texts[rows[left_out]], means) / 2)
         labels.append(codes[left_out])
     if not scores:

@@ -82,12 +82,12 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
     are not clusters either: most texts are alone, so this is not a clusterer of scikit-learn,
     which must find blobs, although it has `fit_predict`.
 
-    The threshold comes from the pairs of up to 4,473 distinct texts, by the straight line of
-    `SimilarityScale` with ``extrapolate=True``. If duplicates bend the line, it is fitted
-    without pairs of texts that are nearest to each other and lead all others by three times as
-    much as unrelated texts do, or without groups found by a stricter line. With fewer than 448
-    distinct texts the pairs are counted, and at most `false_pairs` are listed. The time is
-    quadratic in the number of texts, the memory is not.
+    The threshold comes from the pairs of up to 4,473 distinct texts, by a straight line of
+    Fisher's z of cosines in the logarithm of larger rates. If duplicates bend the line, it is
+    fitted without pairs of texts that are nearest to each other and lead all others by three
+    times as much as unrelated texts do, or without groups found by a stricter line. With fewer
+    than 448 distinct texts the pairs are counted, and at most `false_pairs` are listed. The
+    time is quadratic in the number of texts, the memory is not.
 
     A text without content for the encoder (blank, only unknown tokens, or a zero vector) is
     similar to no other, and `fit` warns of it; copies of one such text are a group. `predict`

@@ -5,12 +5,15 @@ import numpy as np
 from skcalib.base import warn
 from skcalib.cosines import EQUAL, nearest, of_pairs
 from skcalib.similarity.duplicates.pairs import representatives, similar_pairs
-from skcalib.similarity.scale.pairs import FITTED_P_VALUES, PairCounts, RateLine, count_pairs
-from skcalib.similarity.scale.rates import (
+from skcalib.similarity.null import (
     EXTRAPOLATED_PAIRS,
     FEWEST_PAIRS,
+    FITTED_P_VALUES,
     LARGEST_ERROR,
     LEAST_EXTRAPOLATED,
+    PairCounts,
+    RateLine,
+    count_pairs,
 )
 
 # Distinct texts whose ten million pairs give the rates.

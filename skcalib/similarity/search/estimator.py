@@ -234,21 +234,17 @@ class SearchEncoder(TextTransformer):
             If most queries are documents, or if vectors come without queries.
         """
         check_queries(self, y, queries)
-        self._learn(X, queries)
-        return self
+        return self._learn(X, queries)
 
-    def _learn(self, X: Any, queries: Any, codes: np.ndarray | None = None) -> np.ndarray:
-        """Fit on documents, which may be in groups, see `TwoSides.documents`.
-
-        Return their unit vectors by the encoder.
-        """
+    def _learn(self, X: Any, queries: Any, codes: np.ndarray | None = None) -> Self:
+        """Fit on documents, which may be in groups, see `TwoSides.documents`."""
         if self.encoder is None and self.query_encoder is not None:
             raise ValueError(
                 "SearchEncoder got a query_encoder but no encoder; expected both, or neither. "
                 "Set the encoder of the documents, too, and pass texts."
             )
         self._document_side, unit = Side.fitted(self, X, "document")
-        has_content = np.asarray(unit.any(axis=1))
+        has_content = np.any(unit, axis=1)
         if has_content.sum() < 2:
             raise ValueError(
                 f"Got n_samples={len(unit)} documents, {has_content.sum()} of them with "
@@ -275,7 +271,7 @@ class SearchEncoder(TextTransformer):
         if (words := self._words) is not None and texts is not None:
             words.weight = self._weight_of_words(words, unit, texts, bank, asked)
             self.vectorizer_, self.lexical_weight_ = words.vectorizer, words.weight
-        return unit
+        return self
 
     def _bank(
         self, documents: np.ndarray, X: list[str] | None, queries: Any
@@ -292,8 +288,7 @@ class SearchEncoder(TextTransformer):
                 "and an encoder."
             )
         if X is not None and (queries is not None or of_queries is not None):
-            asked = [X[row] for row in sample_of(len(X))] if queries is None else queries
-            texts = distinct(as_texts(asked, "queries"))[0]
+            texts = distinct(X if queries is None else as_texts(queries, "queries"))[0]
         if of_queries is not None:
             self._query_side, unit = self._document_side.beside(of_queries, texts)
         if queries is None:
@@ -312,7 +307,7 @@ class SearchEncoder(TextTransformer):
                 "show how queries differ from documents: pass real queries, or leave out "
                 "`queries`."
             )
-        has_content = np.asarray(unit.any(axis=1))
+        has_content = np.any(unit, axis=1)
         if has_content.sum() < 2:
             raise ValueError(
                 f"queries has {has_content.sum()} distinct queries with content; expected two "
@@ -325,15 +320,14 @@ class SearchEncoder(TextTransformer):
         self, unit: np.ndarray, texts: list[str] | None, codes: np.ndarray | None
     ) -> None:
         """Keep documents by their unit vectors and texts, to be searched."""
-        self.vectors_, self.words_, self.neighbors_ = (
-            self._sides.documents(unit, codes),
-            None,
-            None,
-        )
+        self.vectors_ = self._sides.documents(unit, codes)
+        self.words_ = self.neighbors_ = None
         if self._words is not None and texts is not None:
             words = self._words.documents(texts)
             words = words if codes is None else toward_means(words, codes)
-            words = words.multiply(unit.any(axis=1)[:, None])  # without content they come last
+            words = words.multiply(
+                np.any(unit, axis=1)[:, None]
+            )  # without content they come last
             self._by_term = csr_matrix(words.T)
             self.words_ = self._by_term.T
         if self.neighbors is not None:
@@ -350,7 +344,7 @@ class SearchEncoder(TextTransformer):
     ) -> float:
         """Return the weight by queries, or by documents that ask for each other."""
         first = np.unique(texts, return_index=True)[1]  # a copy would be found by its words
-        first = first[np.asarray(unit[first].any(axis=1))]
+        first = first[unit[first].any(axis=1)]
         stored = csr_matrix(self.words_)[first]
         if bank is None:
             rows = sample_of(len(first))
@@ -446,10 +440,6 @@ class SearchEncoder(TextTransformer):
                 "another language or of another kind. The means and hubs of a wrong bank may "
                 "cost many points: fit again with a sample of queries such as these."
             )
-        return self._encoded(unit, X)
-
-    def _encoded(self, unit: np.ndarray, X: Any) -> Any:
-        """Encode queries, of whose encoder these are the unit vectors."""
         dense, words = self._sides.queries(unit), self._words
         return dense if words is None else DenseSparse(dense, words.queries(as_texts(X)))
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcalib import Whitening
-from skcalib.inspection import mahalanobis, mahalanobis_threshold, shift
+from skcalib.monitoring import mahalanobis, mahalanobis_threshold, shift
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")

@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import Whitening
-from skcalib.inspection import mahalanobis
+from skcalib.monitoring import mahalanobis
 
 ATTRIBUTES = (
     *("mean_", "components_", "explained_variance_", "explained_variance_ratio_"),

@@ -19,7 +19,7 @@ from numpy.testing import assert_allclose
 from skcalib import Whitening
 from skcalib.calibration import moments
 from skcalib.calibration import map as linear_map
-from skcalib.inspection import mahalanobis
+from skcalib.monitoring import mahalanobis
 
 
 rng = np.random.default_rng(0)

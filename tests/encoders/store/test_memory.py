@@ -35,7 +35,7 @@ def thousands(texts):
         {"layers": (0, 1), "layer_merge": "concat"},
         {"pooling": "cls"},
         {"pooling": "mean_sqrt_len"},
-        {"special_tokens": False},
+        {"pooling": "mean_own"},
         {"max_length": 5},
         {"dtype": "bfloat16"},
         {"model": "other"},

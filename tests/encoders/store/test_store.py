@@ -48,16 +48,15 @@ def count_runs(tiny_bert, monkeypatch):
     return rows
 
 
-@pytest.mark.parametrize("special_tokens", [True, False])
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize(
     ("layers", "merge"), [(1, "mean"), ("first_last", "concat"), (-1, "mean")]
 )
 def test_any_pooling_and_layers_are_read_back(
-    tiny_bert, texts, tmp_path, count_runs, forget, pooling, special_tokens, layers, merge
+    tiny_bert, texts, tmp_path, count_runs, forget, pooling, layers, merge
 ):
     texts = [*texts, ""]
-    params = {"layers": layers, "layer_merge": merge, "special_tokens": special_tokens}
+    params = {"layers": layers, "layer_merge": merge}
     rare = "last", "weighted_mean", "mean_without_first"
     first = "last" if pooling in rare else "mean"  # the first keeps the rare ones
     BertEncoder(tiny_bert, memory=tmp_path, pooling=first).fit_transform(texts)
@@ -112,14 +111,15 @@ def test_a_store_of_poolings_serves_those_alone(
     tiny_bert, texts, tmp_path, count_runs, pooling
 ):
     store = VectorStore(tmp_path, pooling=pooling)
-    for special_tokens in (True, False):
-        encoder = BertEncoder(tiny_bert, pooling=pooling, special_tokens=special_tokens)
+    served = [pooling, f"{pooling}_own"] if f"{pooling}_own" in POOLINGS else [pooling]
+    for name in served:  # with special tokens and without them
+        encoder = BertEncoder(tiny_bert, pooling=name)
         expected = encoder.fit_transform(texts)
         count_runs.clear()
         stored = encoder.set_params(memory=store).fit_transform(texts)
         assert_allclose(stored, expected, rtol=1e-5, atol=1e-6)
-        assert sum(count_runs) == (len(set(texts)) if special_tokens else 0)
-    other = "cls" if pooling == "max" else "max"
+        assert sum(count_runs) == (len(set(texts)) if name == pooling else 0)
+    other = "cls" if pooling.startswith("max") else "max"
     encoder.set_params(pooling=other, memory=replace(store, pooling=[pooling]))
     with pytest.raises(ValueError, match=rf"with pooling=\['{pooling}'\]; .* with '{other}'"):
         encoder.fit_transform(texts)
@@ -257,7 +257,7 @@ def test_a_vector_not_finite_is_neither_returned_nor_kept(tiny_bert_copy, tmp_pa
     # Finite in the model; layer normalisation is made to overflow single or half precision.
     tensors["embeddings.LayerNorm.weight"] *= 3e38 if dtype == "float32" else 1e30
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    encoder = BertEncoder(folder, layers=0, batch_size=1).fit(["cat"])
+    encoder = BertEncoder(folder, layers=0).fit(["cat"])
     message = rf"text '(the )?dog' is not finite.*{folder}.*dtype='float32'"
     for memory in [store, None] if dtype == "float32" else [store]:
         with pytest.raises(ValueError, match=message):

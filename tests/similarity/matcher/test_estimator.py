@@ -8,7 +8,7 @@ from sklearn.neighbors import KNeighborsTransformer
 
 from skcalib import DetailGuard, Matcher
 from skcalib.datasets import load_docstrings
-from skcalib.similarity.matcher.discoveries import leads, q_values
+from skcalib.similarity.matcher.discoveries import q_values
 
 WIDTH = 32
 
@@ -39,18 +39,65 @@ def test_partners_are_found_although_both_sides_have_other_means():
     assert (np.diff(matcher.scores_) <= 0).all()
     assert matcher.threshold_ == matcher.scores_[-1]
     assert (matcher.q_values_ <= 0.05).all()
-    assert matcher.n_mutual_ >= len(i)
+    np.testing.assert_array_equal(matcher.mutual_pairs_[: len(i)], matcher.pairs_)
+    np.testing.assert_array_equal(matcher.mutual_q_values_[: len(i)], matcher.q_values_)
+    assert (matcher.mutual_q_values_[len(i) :] > 0.05).all()
+    assert (np.diff(matcher.mutual_q_values_) >= 0).all()
+    assert len(matcher.mutual_pairs_) > len(i)
+
+
+def shares(rates, draws, make):
+    """Mean share of false pairs at each rate, and mean number of true ones at the first."""
+    false, true = [], []
+    for seed in range(draws):
+        first, second, n_true = make(seed)
+        matcher = Matcher(false_discovery_rate=0.999).fit(first, second)
+        i, j = matcher.mutual_pairs_.T
+        is_true = (i == j) & (i < n_true)
+        listed = [matcher.mutual_q_values_ <= rate for rate in rates]
+        false.append([(~is_true)[at].sum() / max(at.sum(), 1) for at in listed])
+        true.append(is_true[listed[0]].sum())
+    return np.mean(false, axis=0), np.mean(true)
 
 
 @pytest.mark.parametrize(("shared", "groups"), [(120, 0), (60, 0), (60, 6), (20, 0)])
 @pytest.mark.filterwarnings("ignore:No pair")
 def test_share_of_false_pairs_is_as_promised(shared, groups):
-    false = []
-    for seed in range(25):
-        i, j = Matcher().fit(*lists(seed, 120, shared, 1.0, groups)).pairs_.T
-        is_true = (i == j) & (i < shared)
-        false.append((~is_true).sum() / max(len(i), 1))
-    assert np.mean(false) <= 0.06
+    false, _ = shares((0.05, 0.2), 25, lambda s: (*lists(s, 120, shared, 1.0, groups), shared))
+    assert false[0] <= 0.06
+    assert false[1] <= 0.25
+
+
+@pytest.mark.parametrize("shared", [20, 50, 100, 200, 300])
+def test_few_partners_are_listed_if_they_stand_out_and_q_values_are_true(shared):
+    false, true = shares((0.05, 0.2), 20, lambda s: (*lists(s, 300, shared, 0.3), shared))
+    assert true >= 0.95 * shared
+    assert false[0] <= 0.06
+    if 20 < shared < 200:  # where there are enough false ones to list
+        assert 0.1 <= false[1] <= 0.25
+
+
+def families(seed, share, n=300, n_families=300, noise=0.3):
+    """Two lists of variants of the same products, a share of which are in both lists."""
+    rng = np.random.default_rng(seed)
+    products = rng.normal(size=(n_families, 64))
+    first, second = (
+        products[rng.integers(n_families, size=n)] + noise * rng.normal(size=(n, 64))
+        for _ in range(2)
+    )
+    shared = int(share * n)
+    second[:shared] = first[:shared] + 0.1 * rng.normal(size=(shared, 64))
+    return first, second, shared
+
+
+@pytest.mark.parametrize("n_families", [50, 150, 300])
+@pytest.mark.filterwarnings("ignore:No pair")
+def test_variants_of_a_product_are_no_partners(n_families):
+    alone, _ = shares((0.05,), 8, lambda s: families(s, 0, n_families=n_families))
+    assert alone[0] <= 0.05
+    false, true = shares((0.05,), 8, lambda s: families(s, 1 / 3, n_families=n_families))
+    assert false[0] <= 0.06
+    assert true >= 85
 
 
 def test_without_a_common_record_nothing_is_listed():
@@ -60,28 +107,92 @@ def test_without_a_common_record_nothing_is_listed():
     assert listed == 0
 
 
-def test_later_leads_are_drawn_like_the_first_lead_of_normal_scores():
+@pytest.mark.filterwarnings("ignore:No pair")
+def test_details_count_beside_a_few_topics_that_hold_the_variance():
+    """What a mild whitening is for."""
+    rng, found = np.random.default_rng(0), 0
+    for _ in range(5):
+        topics = rng.normal(size=(3, WIDTH)) * 2
+        things = rng.normal(size=(120, 3)) @ topics + 0.3 * rng.normal(size=(120, WIDTH))
+        noise = rng.normal(size=(2, 120, 3)) @ topics * 0.4
+        i, j = Matcher(false_discovery_rate=0.9).fit(*(things + noise)).mutual_pairs_.T
+        found += (i == j).sum()
+    assert found > 5 * 28  # 18 each without
+
+
+def misnamed(seed):
+    """Names of two shops, 30 of which are in both, and vectors that hardly tell them apart."""
+    rng = np.random.default_rng(seed)
+    letters = np.array([*"abcdefghijklmnopqrstuvwxyz"])
+    words = ["".join(rng.choice(letters, n)) for n in np.tile([8, 5], 90)]
+    names = [" ".join(pair) for pair in zip(words[::2], words[1::2], strict=True)]
+    shop, other = names[:60], [f"{' '.join(name.split()[::-1])}, new" for name in names[30:]]
+    vectors = dict(zip([*shop, *other], rng.normal(size=(120, 32)), strict=True))
+    for i, name in enumerate(other[:30]):
+        vectors[name] += 0.7 * vectors[shop[30 + i]]
+    return shop, other, vectors
+
+
+@pytest.mark.filterwarnings("ignore:No pair")
+def test_n_grams_of_names_are_read_beside_vectors():
+    shares, n_by_vectors = [], 0
+    for seed in range(6):
+        shop, other, vectors = misnamed(seed)
+        matcher = Matcher(lambda asked, of=vectors: np.array([of[text] for text in asked]))
+        i, j = matcher.fit(shop, other).pairs_.T
+        assert (i - j == 30).sum() >= 28
+        shares.append((i - j != 30).mean())
+        assert matcher.spelling_weight_ > 0.5
+        by_vectors = Matcher().fit(*([vectors[text] for text in own] for own in (shop, other)))
+        assert by_vectors.spelling_weight_ == 0
+        i, j = by_vectors.pairs_.T
+        n_by_vectors += (i - j == 30).sum()
+    assert np.mean(shares) <= 0.06
+    assert n_by_vectors <= 90  # of 180
+
+
+def test_a_new_list_is_matched_by_the_same_rule():
+    shop, other, vectors = misnamed(1)
+    matcher = Matcher(lambda asked: np.array([vectors[text] for text in asked]))
+    i, j = matcher.fit(shop[:50], other).pairs_.T
+    assert (i - j == 30).sum() >= 18
+    vectors |= {name.upper(): vectors[name] for name in shop}
+    partner = matcher.predict([name.upper() for name in shop])
+    np.testing.assert_array_equal(partner[i], j)
+    assert (partner[50:] == np.arange(20, 30)).sum() >= 9  # that were not in the fit
+    assert (partner[:30] >= 0).sum() <= 2
+
+
+def test_n_grams_of_another_language_do_not_count():
+    """Words of two languages share n-grams that say nothing."""
     rng = np.random.default_rng(0)
-    for n in (30, 200):
-        nearest = -np.sort(-rng.normal(size=(20_000, n)), axis=1)[:, :9]
-        first = nearest[:, 0] - nearest[:, 1]
-        for drawn in leads(nearest, n):
-            assert drawn.mean() == pytest.approx(first.mean(), rel=0.03)
-            assert np.quantile(drawn, 0.95) == pytest.approx(np.quantile(first, 0.95), rel=0.1)
+    first, second = lists(6, 120, 60, 0.3)
+    words = [
+        ["".join(rng.choice([*letters], 4)) for _ in range(300)]
+        for letters in ("abcde", "abcdefgh")
+    ]
+    texts = [[" ".join(rng.choice(own, 6)) for _ in range(120)] for own in words]
+    vectors = dict(zip([*texts[0], *texts[1]], [*first, *second], strict=True))
+    matcher = Matcher(lambda asked: np.array([vectors[text] for text in asked])).fit(*texts)
+    assert matcher.spelling_weight_ < 0.05
+    i, j = matcher.pairs_.T
+    assert ((i == j) & (i < 60)).sum() >= 55
 
 
 def test_q_values_bound_the_share_of_false_scores():
     rng = np.random.default_rng(0)
     shares = []
     for _ in range(200):
+        # Of 160 records of each list 120 have no partner, and half of these a nearest one.
         false, true = rng.normal(size=60), rng.normal(size=40) + 3
-        q = q_values(np.r_[false, true], rng.normal(size=300))
+        decoys = [rng.normal(size=53) for _ in range(2)]
+        q = q_values(np.r_[false, true], decoys, [160, 160])
         listed = q <= 0.1
         shares.append(listed[:60].sum() / max(listed.sum(), 1))
         rising = q[np.argsort(np.r_[false, true])]
         assert (rising[1:] <= rising[:-1]).all()
     assert 0.02 < np.mean(shares) <= 0.11
-    assert len(q_values(np.empty(0), np.empty(0))) == 0
+    assert len(q_values(np.empty(0), [np.empty(0)] * 2, [5, 5])) == 0
 
 
 def test_records_of_the_fit_and_new_ones_get_their_partner_or_none():
@@ -128,7 +239,7 @@ def test_an_index_finds_the_same_pairs_and_what_it_misses_is_left_out():
     indexed = Matcher(neighbors=index).fit(first, second)
     np.testing.assert_array_equal(indexed.pairs_, matcher.pairs_)
     np.testing.assert_array_equal(indexed.predict(first), matcher.predict(first))
-    assert indexed.neighbors_.n_neighbors == 9
+    assert indexed.neighbors_.n_neighbors == 11
     assert not hasattr(index, "n_features_in_")  # a clone was fitted
     missing = Matcher(neighbors=Half()).fit(first, second)
     i, j = missing.pairs_.T
@@ -174,8 +285,9 @@ def test_texts_of_frames_are_matched_and_a_guard_separates_numbers():
     [
         ((np.eye(5), np.eye(3, 5)), "B has n_samples=3 records, 3 of them different"),
         ((np.ones((9, 4)), np.eye(9, 4)), "A has n_samples=9 records, 1 of them different"),
-        ((np.eye(5), np.eye(6)), "B has 6 features, but X has 5"),
+        ((np.eye(5), np.eye(6)), "B has 6 features, but A has 5"),
         ((np.eye(5), np.full((5, 5), np.nan)), "B contains NaN"),
+        ((np.full((5, 5), np.nan), np.eye(5)), "A contains NaN"),
     ],
 )
 def test_lists_that_cannot_be_matched_are_refused(data, message):

@@ -1,7 +1,8 @@
-"""Count similarities of millions of pairs, in bins as fine as the precision of float32.
+"""How similar unrelated texts are: millions of pairs, counted in bins.
 
-The middle of a bin is a multiple of its width, so that 0, 1/2 and 1 are not on an edge. A
-threshold is a quarter of a bin above the edge, so that no pair below passes by rounding.
+Bins are as fine as the precision of float32. The middle of a bin is a multiple of its width, so
+that 0, 1/2 and 1 are not on an edge. A threshold is a quarter of a bin above the edge, so that
+no pair below passes by rounding.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -11,15 +12,24 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcalib.cosines import blocks
+from skcalib.cosines import blocks, of_pairs
+from skcalib.inputs.vectors import unit_rows
 from skcalib.process.forks import cached_property
 
 # Bins in one unit of similarity; a power of two, so that the edges are exact in binary.
 BINS = 2**20
 # How far a threshold is below the middle of its bin, in bins.
 MARGIN = 0.25
-# The largest and the smallest p-value that a line is fitted to.
+# Pairs that a threshold must let pass for an estimate of its rate.
+FEWEST_PAIRS = 10
+# Rows are equal if they differ by less than 5e-5 of their length, as a text does that is
+# encoded twice and whitened.
+SAME = 1 - 1e-9
+DIRECTIONS = 2  # in each of which one of ten million neighbors may be between equal rows
+# The largest and the smallest p-value that a line is fitted to; the pairs, of which 30 are at
+# its lower end; its accepted error; and the smallest rate that it was compared with.
 FITTED_P_VALUES = 3e-3, 3e-4
+EXTRAPOLATED_PAIRS, LARGEST_ERROR, LEAST_EXTRAPOLATED = 100_000, 0.1, 1e-6
 # Points of a table of p-values, 2 % apart for ten million pairs.
 POINTS = 1000
 
@@ -125,19 +135,6 @@ class PairCounts:
         error = np.abs(at_one + slope * decades - z).max() / -slope if falls else np.inf
         return RateLine(slope, at_one, error)
 
-    def beyond(self, p_value: float) -> float:
-        """Threshold for a p-value below all, of cosines that are each the largest of many.
-
-        Fisher's z of a maximum follows Gumbel's law, whatever the distribution of one cosine.
-        """
-        from scipy.stats import gumbel_r
-
-        filled = np.flatnonzero(self.counts)
-        middles = np.repeat((self.first + filled) / BINS, self.counts[filled])
-        z = np.arctanh(np.clip(middles, -1 + 1e-6, 1 - 1e-6))
-        location, scale = gumbel_r.fit(z) if np.ptp(z) > 0 else (z[0], 0.0)
-        return float(np.tanh(location - scale * np.log(-np.log1p(-p_value))))
-
     @cached_property
     def _p_values(self) -> np.ndarray:
         """P-values of the bins. To sum two million takes 20 ms, too long for each query."""
@@ -158,6 +155,26 @@ def count_pairs(rows: np.ndarray, columns: np.ndarray | None = None) -> PairCoun
     of_blocks = (cosines[np.isfinite(cosines)] for _, _, cosines in blocks(rows, columns))
     counted = (PairCounts.of(pairs) for pairs in of_blocks if len(pairs))
     return reduce(PairCounts.plus, counted)
+
+
+def distinct(X: np.ndarray) -> np.ndarray:
+    """Leave out rows that are equal to an earlier one, but for rounding.
+
+    The last bits of a text's vector depend on the texts that it is encoded with. Equal rows are
+    neighbors in the order along a random direction, so only neighbors are compared.
+    """
+    for seed in range(DIRECTIONS):
+        unit, lengths = unit_rows(X)
+        direction = np.random.default_rng(seed).normal(size=X.shape[1])
+        order = np.argsort(unit @ direction, kind="stable")
+        same = of_pairs(unit, order[:-1], unit, order[1:]) >= SAME
+        lengths = lengths[order]
+        same &= np.abs(np.diff(lengths)) <= np.sqrt(2 * (1 - SAME)) * lengths[1:]
+        starts = np.flatnonzero(np.r_[True, ~same])
+        if len(starts) == len(X):
+            return X
+        X = X[np.sort(np.minimum.reduceat(order, starts))]
+    return X
 
 
 def _narrow(counts: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ import pytest
 
 from skcalib import BertEncoder, Whitening
 from skcalib.datasets import load_docstrings, load_questions
-from skcalib.inspection import provenance
+from skcalib.monitoring import provenance
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +52,29 @@ def test_bad_vectors_are_refused(vectors):
     even = Whitening().fit(np.random.default_rng(0).normal(size=(4000, 5)))
     with pytest.raises(ValueError, match="spread evenly in all directions"):
         provenance(even, np.ones((3, 5)))
+
+
+def test_narrow_vectors_are_refused(vectors):
+    own = vectors[0]
+    for width in (128, 64, 32):
+        whitening = Whitening(noise="auto").fit(own[:, :width])
+        with pytest.raises(
+            ValueError, match=f"Vectors of {width} columns like these do not identify"
+        ):
+            provenance(whitening, own[:, :width])
+
+
+def test_rotated_vectors_are_foreign_wherever_it_answers(vectors):
+    own, domain = vectors
+    answers, rng = 0, np.random.default_rng(0)
+    for width in (192, 256, 384):
+        whitening = Whitening(noise="auto").fit(own[:, :width])
+        try:
+            assert provenance(whitening, domain[:20, :width]).is_same_model
+        except ValueError:
+            continue
+        for _ in range(20):
+            other = domain[:20, :width] @ np.linalg.qr(rng.normal(size=(width, width))).Q
+            assert not provenance(whitening, other).is_same_model
+        answers += 1
+    assert answers

@@ -1,1 +1,0 @@
-"""Translation of vectors from the space of one model into that of another."""

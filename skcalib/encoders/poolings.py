@@ -1,0 +1,76 @@
+"""The table of poolings: how the hidden states of tokens become the vector of a text."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Pooling(NamedTuple):
+    """How the hidden states of a text's tokens, (N, d), become one vector of d numbers.
+
+    It selects one token, or takes a mean or a maximum. The windows of a text are combined
+    likewise: means and first tokens by a weighted mean, maxima by the maximum; the last token
+    is that of the last window.
+    """
+
+    # Weights of a mean from three arrays, of NumPy or torch: whether a token counts, its place
+    # from 1 on, its Zipf weight. A mean divides by their sum.
+    weight: Callable[[Any, Any, Any], Any] | None = None
+    token: int | None = None  # the token that it selects: 0 or -1
+    own: bool = False  # special tokens do not count
+    slot: str | None = None  # from which it is computed; None for the slot of its name
+    by_root: bool = False  # divides a sum by the square root of its number of tokens
+    # Whether the weight of a token depends only on its id, so that a table of words can hold
+    # it.
+    by_word: bool = False
+    by_frequency: bool = False  # needs the frequency ranks of tokens
+    # Whether a store of all poolings keeps it only for decoders, and for encoders that use it.
+    of_decoders: bool = False
+    theirs: tuple[str, str] | None = None  # names in sentence-transformers: from 6 on, before
+
+    @property
+    def is_maximum(self) -> bool:
+        """Whether it takes the maximum of each dimension, neither a mean nor one token."""
+        return self.weight is None and self.token is None
+
+
+def _equal(counts: Any, place: Any, zipf: Any) -> Any:
+    return counts * 1.0
+
+
+def _by_place(counts: Any, place: Any, zipf: Any) -> Any:
+    return counts * place
+
+
+def _not_first(counts: Any, place: Any, zipf: Any) -> Any:
+    return counts * (place > 1)
+
+
+def _by_zipf(counts: Any, place: Any, zipf: Any) -> Any:
+    return counts * zipf
+
+
+# In the order of the vectors on disk. A name with "_own" is without special tokens.
+POOLINGS = {
+    "cls": Pooling(token=0, theirs=("cls", "cls_token")),
+    "mean": Pooling(_equal, by_word=True, theirs=("mean", "mean_tokens")),
+    "max": Pooling(theirs=("max", "max_tokens")),
+    "mean_own": Pooling(_equal, own=True, by_word=True),
+    "max_own": Pooling(own=True),
+    "zipf": Pooling(_by_zipf, own=True, by_word=True, by_frequency=True),
+    "last": Pooling(token=-1, of_decoders=True, theirs=("lasttoken", "lasttoken")),
+    "weighted_mean": Pooling(
+        _by_place, of_decoders=True, theirs=("weightedmean", "weightedmean_tokens")
+    ),
+    # Decoders attend to the first token where there is nothing to attend to. In inner layers
+    # one of its coordinates is a thousand times the others, and would be all of a mean.
+    "mean_without_first": Pooling(_not_first, of_decoders=True),
+    "mean_sqrt_len": Pooling(
+        slot="mean", by_root=True, theirs=("mean_sqrt_len_tokens", "mean_sqrt_len_tokens")
+    ),
+}
+SLOTS = {name: how for name, how in POOLINGS.items() if how.slot is None}
+
+
+def slot_of(pooling: str) -> str:
+    """Return the slot from which a pooling is computed."""
+    return POOLINGS[pooling].slot or pooling

@@ -1,0 +1,14 @@
+"""Whether new vectors are of the texts, and of the model, that a whitening was fitted on."""
+
+from skcalib.monitoring._mahalanobis import mahalanobis, mahalanobis_threshold
+from skcalib.monitoring._provenance import Provenance, provenance
+from skcalib.monitoring._shift import Shift, shift
+
+__all__ = [
+    "Provenance",
+    "Shift",
+    "mahalanobis",
+    "mahalanobis_threshold",
+    "provenance",
+    "shift",
+]

@@ -1,0 +1,314 @@
+"""A test of whether new vectors differ from those of a fit, and a report of what is new."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.stats import rankdata
+from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_consistent_length
+
+from skcalib.calibration.moments import Moments
+from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.calibration.whitening.solver import WhiteningMap, solve
+from skcalib.cosines import above, nearest
+from skcalib.inputs.vectors import distinct_vectors, rows_of, unit_rows
+from skcalib.monitoring._mahalanobis import (
+    gathered,
+    mahalanobis_map,
+    map_and_rows,
+    mean_length,
+    squared_lengths,
+)
+from skcalib.monitoring._words import words_of
+
+SPLITS = 4999  # at random, so that one of three p-values is 0.0006 at least
+ROWS = 128  # splits at once
+# The r-th nearest of so many weighs 1 / r, so that small topics and large ones count alike.
+NEAREST = 16
+# Cosine about the mean of near-copies, such as a typing error or another number; others of one
+# topic reach it rarely.
+NEAR = 0.95
+# Sums of values about their mean, a Brownian bridge, exceed this in one case of a hundred.
+BRIDGE = 1.63
+# Standard errors, along the widest axis, by which a mean is farther from zero than on average
+# only by a chance of exp(-5² / 2) (the concentration of a Gaussian vector's length).
+CERTAIN = 5
+
+
+@dataclass(frozen=True)
+class Shift:
+    """How far a sample of new vectors lies from those that a whitening was fitted on.
+
+    Parameters
+    ----------
+    mean_distance : float
+        Distance of the means in standard deviations: the root of the squared distance over the
+        trace of the fitted covariance, minus what chance adds, ``1 / n_fitted + 1 / n_new``.
+    mahalanobis_ratio : float
+        Mean squared Mahalanobis distance of the new samples over that of the fitted ones. It is
+        above 1 even for samples of the same kind, about ``n / (n - d)``.
+    p_value : float
+        Share of random splits of all samples, fitted and new, whose parts differ as much in
+        mean, Mahalanobis distance or neighbors. If nothing has changed, it is below a rate in
+        at most this share of cases, for any distribution of independent samples, also if each
+        was copied any number of times. Halves of pairs or of chapters are not independent, and
+        differ by more, and so do near-copies that are not recognized.
+    novelty : ndarray of shape (n_samples,)
+        Share of new vectors among the 16 nearest of all to each new vector, the r-th nearest
+        with weight 1 / r. About ``n_new / (n_fitted + n_new)`` where nothing is new, and 1 for
+        a text of a new topic.
+    """
+
+    mean_distance: float
+    mahalanobis_ratio: float
+    p_value: float
+    novelty: np.ndarray = field(repr=False)
+
+    @property
+    def is_shifted(self) -> bool:
+        """Whether `p_value` is below 0.01; `mean_distance` measures the size of the shift."""
+        return self.p_value < 0.01
+
+    @property
+    def start(self) -> int | None:
+        """Row of the new vectors from which they have changed, if these are in order.
+
+        It is 0 if no row stands out, as where all of them have changed, and None if nothing
+        has.
+        """
+        if not self.is_shifted:
+            return None
+        values = self.novelty - self.novelty.mean()
+        sums = np.cumsum(values)
+        deviation = np.sqrt(len(values) * np.mean(values**2))
+        row = int(sums.argmin())
+        return row + 1 if -sums[row] > BRIDGE * deviation else 0
+
+    def report(
+        self,
+        texts: Sequence[str],
+        fitted_texts: Sequence[str],
+        *,
+        when: Sequence[Any] | None = None,
+        n_texts: int = 5,
+        n_words: int = 10,
+    ) -> str:
+        """Say whether the texts have changed, from when on, and what is new in them.
+
+        Parameters
+        ----------
+        texts : sequence of str, of length n_samples
+            Of the new vectors.
+        fitted_texts : sequence of str
+            Of the fitted vectors, or a sample of them.
+        when : sequence of length n_samples or None, default=None
+            Date of each new text, for the row from which they have changed.
+        n_texts, n_words : int, default=5 and 10
+            Texts with the largest `novelty` to show, and words that are more frequent in the
+            tenth of the texts with the largest novelty than in the fitted ones.
+
+        Returns
+        -------
+        report : str
+
+        Examples
+        --------
+        >>> from skcalib import BertEncoder, Whitening
+        >>> from skcalib.datasets import load_docstrings, load_questions
+        >>> from skcalib.monitoring import shift
+        >>> sentences, questions = load_docstrings().data, load_questions().data
+        >>> old, new = sentences[::2], [*sentences[1::4], *questions[:50]]
+        >>> encoder = BertEncoder("minilm")
+        >>> vectors = encoder.fit_transform(old)
+        >>> whitening = Whitening(noise="auto").fit(vectors)
+        >>> found = shift(whitening, encoder.transform(new), vectors)
+        >>> print(found.report(new, old, n_texts=2, n_words=4))
+        The texts have changed: p = 0.0002.
+        From: row 380.
+        Words: my, i, card, do.
+        Most unlike the fitted texts:
+        - Is there a fee for closing early?
+        - How do I reset my password?
+        """
+        check_consistent_length(self.novelty, texts, when)
+        if self.start is None:
+            return f"No change is seen: p = {self.p_value:.4g}."
+        place = f"row {self.start}" + ("" if when is None else f", {when[self.start]}")
+        order = np.argsort(-self.novelty, kind="stable")
+        newest = [texts[i] for i in order[: max(n_texts, len(order) // 10)]]
+        shown = dict.fromkeys(newest)
+        return "\n".join(
+            [
+                f"The texts have changed: p = {self.p_value:.4g}.",
+                f"From: {place}.",
+                f"Words: {', '.join(words_of(newest, fitted_texts, n_words))}.",
+                "Most unlike the fitted texts:",
+                *(f"- {text}" for text in [*shown][:n_texts]),
+            ]
+        )
+
+
+def shift(whitening: Whitening, X: Any, fitted: Any) -> Shift:
+    """Measure how far a sample of new vectors lies from those of a fit.
+
+    `Whitening.recentered` corrects a mean that has moved.
+
+    Parameters
+    ----------
+    whitening : Whitening
+        Fitted.
+    X : array-like or dask array of shape (n_samples, n_features)
+        New vectors, two different ones or more, as the encoder returns them.
+    fitted : array-like or dask array of shape (n_fitted, n_features)
+        Vectors of the fit, or some thousand of them drawn at random.
+
+    Returns
+    -------
+    shift : Shift
+        With the verdict ``is_shifted``; ``p_value``, of no change; ``mean_distance``, in
+        standard deviations; ``mahalanobis_ratio``, of the new to the fitted samples;
+        ``novelty``, of each vector; ``start``, the row from which they have changed; and a
+        method ``report`` that shows what is new.
+
+    Raises
+    ------
+    ValueError
+        If `X` are vectors that this whitening has mapped.
+
+    Notes
+    -----
+    The p-value is that of a permutation test with 4,999 random splits. Its statistic is the
+    smallest one of three p-values (Westfall and Young's min-P [1]_): of the distance of the
+    means; of the difference in mean Mahalanobis distance, by the covariance of all vectors; and
+    of the sum over new vectors of the square of `novelty`, which counts neighbors of the own
+    sample [2]_, by the cosine about the mean of all vectors. Where vectors of a sample have a
+    cosine of 0.95 about this mean, or more, it is the larger one of those of all vectors and of
+    one of each such family. `X` and `fitted` are held in memory.
+
+    The rate of false alarms is that of one call. For a rate of 0.01 over twelve calls, as by
+    month, compare `p_value` with ``0.01 / 12``.
+
+    References
+    ----------
+    .. [1] Westfall & Young (1993), "Resampling-Based Multiple Testing", Wiley.
+    .. [2] Schilling (1986), "Multivariate Two-Sample Tests Based on Nearest Neighbors",
+           Journal of the American Statistical Association 81(395).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib import Whitening
+    >>> from skcalib.monitoring import shift
+    >>> X = np.random.default_rng(0).normal(size=(2000, 4))
+    >>> old, new = X[:1000], X[1000:]
+    >>> whitening = Whitening().fit(old)
+    >>> shift(whitening, new, old).is_shifted, shift(whitening, new + 1, old).is_shifted
+    (False, True)
+    """
+    linear, X = map_and_rows(whitening, X)
+    X, fitted = gathered(X), gathered(rows_of(whitening, fitted, reset=False))
+    old, new = whitening.moments_, Moments.of(X)
+    different = distinct_vectors(X)
+    if len(different) < 2:
+        raise ValueError(
+            f"shift got n_samples={len(X)}, {len(different)} of them different; expected two "
+            "different ones or more, better a few hundred. If the texts differ, the encoder "
+            "gives all of them one vector."
+        )
+    chance, delta = 1 / old.n + 1 / new.n, new.mean - old.mean
+    _refuse_mapped(old, linear, new, chance)
+    p_value, novelty = _compared(fitted, X)
+    mean = (len(fitted) * fitted.mean(axis=0) + len(X) * new.mean) / (len(fitted) + len(X))
+    others, different = (_unlike(rows, mean) for rows in (distinct_vectors(fitted), different))
+    if len(others) + len(different) < len(fitted) + len(X):
+        p_value = max(p_value, _compared(others, different)[0])
+    affine = mahalanobis_map(linear).affine
+    square = delta @ delta / np.trace(old.covariance()) - chance
+    about_old = replace(new, scatter=new.scatter + new.n * np.outer(delta, delta))
+    ratio = mean_length(about_old, affine) / mean_length(old, affine)
+    return Shift(float(np.sqrt(max(square, 0.0))), float(ratio), p_value, novelty)
+
+
+def _unlike(rows: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return the rows that are no near-copies of one before."""
+    units = unit_rows(rows - mean)[0].astype(np.float32)
+    pairs = [(i, j) for i, j, _ in above(units, NEAR)]
+    kept = np.ones(len(rows), bool)
+    if pairs:
+        first, copies = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+        order = np.argsort(first, kind="stable")
+        own, starts = np.unique(first[order], return_index=True)
+        for row, some in zip(own, np.split(copies[order], starts[1:]), strict=True):
+            if kept[row]:
+                kept[some] = False
+    return rows[kept]
+
+
+def _compared(old: np.ndarray, new: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the p-value of no change, and the share of new rows near each new one."""
+    n_old, n = len(old), len(old) + len(new)
+    both = np.vstack([old, new], dtype=np.float64)
+    moments = Moments.of(both)
+    distances = squared_lengths(both, solve(moments, shrinkage="auto").affine)
+    columns = np.column_stack([both - moments.mean, distances - distances.mean()])
+    near = _neighbors(both - moments.mean)
+    sums, clustered = np.empty((1 + SPLITS, columns.shape[1])), np.empty(1 + SPLITS)
+    rng = np.random.default_rng(0)
+    for some in gen_batches(1 + SPLITS, ROWS):
+        inside = np.zeros((some.stop - some.start, n))
+        for row in inside:
+            row[rng.choice(n, len(new), replace=False, shuffle=False)] = 1
+        if some.start == 0:
+            inside[0] = np.arange(n) >= n_old
+        share = inside @ near
+        sums[some], clustered[some] = inside @ columns, (inside * share**2).sum(axis=1)
+        if some.start == 0:
+            novelty = share[0, n_old:]
+    # Of one part, whose size is fixed, the difference to the other grows with them.
+    statistics = (sums[:, :-1] ** 2).sum(axis=1), np.abs(sums[:, -1]), clustered
+    least = rankdata(-np.column_stack(statistics), method="max", axis=0).min(axis=1)
+    return float(np.mean(least <= least[0])), novelty
+
+
+def _neighbors(rows: np.ndarray) -> csr_array:
+    """Weights of the rows nearest to each, one column for each; a column adds up to 1."""
+    n, k = len(rows), min(NEAREST, len(rows) - 1)
+    # In random order, so that among equally near ones the old do not come first.
+    order = np.random.default_rng(0).permutation(n)
+    units = unit_rows(rows[order])[0].astype(np.float32)
+    cosines, found = nearest(units, units, k + 1)
+    cosines[found == np.arange(n)[:, None]] = np.inf
+    nearest_first = np.argsort(-cosines, axis=1)[:, 1:]  # but itself
+    found = order[np.take_along_axis(found, nearest_first, axis=1)]
+    weights = 1 / np.arange(1, k + 1)
+    values = np.tile(weights / weights.sum(), n)
+    return csr_array((values, (found.ravel(), np.repeat(order, k))), shape=(n, n))
+
+
+def _refuse_mapped(old: Moments, linear: WhiteningMap, new: Moments, chance: float) -> None:
+    """Raise a ValueError if rows have the mean and the axes of this whitening's output."""
+    W, kept = linear.affine.projection, linear.affine.bias
+    if W.shape[1] != len(W) or not new.scatter.any():
+        return
+
+    def is_zero(mean: np.ndarray, sample: Moments) -> bool:
+        variance = chance * sample.spectrum[0]
+        most = np.sqrt(variance.sum()) + CERTAIN * np.sqrt(variance[0])
+        return bool(np.linalg.norm(mean) <= most)
+
+    if is_zero(old.mean, old):
+        return
+    mean = new.mean
+    if kept.any():  # a share of the mean, whose length a later scaling may have changed
+        mean = mean - kept * (mean @ kept / (kept @ kept))
+    if is_zero(mean, new):
+        outputs, inputs = W.T @ old.scatter @ W, old.scatter
+        likeness = [np.sum(new.scatter * S) / np.linalg.norm(S) for S in (outputs, inputs)]
+        if likeness[0] > 1.1 * likeness[1]:
+            raise ValueError(
+                "shift got vectors with the mean and the axes of this whitening's output: they "
+                "are calibrated already. Pass the vectors that the encoder returns."
+            )
