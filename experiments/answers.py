@@ -1,8 +1,8 @@
 """One of the stored answers, or none: the promised rate, and what gets an answer.
 
 Half of the groups of the test texts (intents, topics) are stored, with 500 questions, and the
-group is the answer. Of the other texts one half is scored, and the other is the log, of which
-every other question without an answer is the sample of unanswerable ones. "false" is the share
+group is the answer. Of the other texts one half is scored, and the others are the queries, of
+which every other question without an answer is the sample of unanswerable ones. "false" is the share
 of texts of the groups left out that get an answer, and "right" and "wrong" are shares of the
 others. All are means of three draws, in percent.
 
@@ -75,10 +75,10 @@ class Draw:
         whitening = Whitening(noise="auto").fit(self.encode(self.stored))
         models = {
             "ours": (self.encode, {}),
-            "ours, log": (self.encode, {"log": self.log}),
-            "ours, log, unanswerable": (
+            "ours, queries": (self.encode, {"queries": self.log}),
+            "ours, queries, unanswerable": (
                 self.encode,
-                {"log": self.log, "unanswerable": self.unanswerable},
+                {"queries": self.log, "unanswerable": self.unanswerable},
             ),
             "whitened in itself": (lambda texts: whitening.transform(self.encode(texts)), {}),
         }

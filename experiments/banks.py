@@ -7,7 +7,7 @@ often larger than the collection. "right" is the share of queries whose best doc
 their class, and "difference" that to raw vectors; means of five draws, and the worst.
 
 In the skewed sets, such as "emotions", most texts are of one class. `ZeroShotClassifier` is
-fitted on the bank, and `NearestAnswer` has it as its log, or has no log.
+fitted on the bank, and `NearestAnswer` has it as its queries, or none.
 """
 
 import numpy as np
@@ -81,7 +81,7 @@ def draw(encode, kind, name, seed):
             yield (place, "ZeroShotClassifier"), np.mean(found == classes[scored])
         else:
             model = NearestAnswer(encoder, false_positive_rate=0.2)
-            for step, more in {"no log": {}, "log": {"log": texts[bank]}}.items():
+            for step, more in {"no queries": {}, "queries": {"queries": texts[bank]}}.items():
                 model.fit(documents, of_documents, **more)
                 best = model.kneighbors(texts[scored], 1)[1][:, 0]
                 found = model.answers_[best]

@@ -1,13 +1,14 @@
-"""When a log helps `NearestAnswer`: one question for each answer, or several.
+"""When queries help `NearestAnswer`: one question for each answer, or several.
 
 "Banking77, 2" stores two questions of each of half of the intents; the other texts are scored,
-or are the log. In the matches each record of one list is an answer with one question, and the
-records of the other list ask: half of them have their partner in the store. Their log are texts
-to fit on and the half of the records that ask that is not scored.
+or are the queries. In the matches each record of one list is an answer with one question, and
+the records of the other list ask: half of them have their partner in the store. Their queries
+are texts to fit on and the half of the records that ask that is not scored.
 
 "right", "wrong" and "false" are shares in percent at a promised rate of 6 %, which needs 33
-answers; means of three draws. "log" is `NearestAnswer` with a log, and
-"log, smoothed" the same with a smoothing in each case, by an encoder that is fitted on the log.
+answers; means of three draws. "queries" compares words and vectors, "vectors" only these, and
+"smoothed" is a whitening and a smoothing toward the queries, by an encoder that is fitted on
+them.
 """
 
 import numpy as np
@@ -15,7 +16,7 @@ from data import MATCHES, labeled, match
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 
-from skcalib import NearestAnswer, NeighborSmoothing, TextEncoder, Whitening
+from skcalib import NearestAnswer, NeighborSmoothing, SearchEncoder, TextEncoder, Whitening
 
 RATE, DRAWS, MOST = 0.06, 3, 3080
 STORED = 1, 2, 4, 8
@@ -86,7 +87,12 @@ def results(vectors, stored, answers, asked, truth, log):
     encoder = TextEncoder(lambda texts: np.array([vectors[text] for text in texts]))
     steps = encoder, Whitening(noise="auto"), NeighborSmoothing()
     smoothed = FrozenEstimator(make_pipeline(*steps).fit(sorted({*log} - {*stored})))
-    ways = {"no log": (encoder, None), "log": (encoder, log), "log, smoothed": (smoothed, None)}
-    for way, (first, more) in ways.items():
-        model = NearestAnswer(first, false_positive_rate=RATE)
-        yield way, model.fit(stored, answers, log=more).hit_rates(asked, truth)
+    ways = {
+        "no queries": (SearchEncoder(encoder), None),
+        "queries": (SearchEncoder(encoder), log),
+        "queries, vectors": (SearchEncoder(encoder, lexical=None), log),
+        "smoothed": (SearchEncoder(smoothed, lexical=None, power=0), None),
+    }
+    for way, (search, more) in ways.items():
+        model = NearestAnswer(search, false_positive_rate=RATE)
+        yield way, model.fit(stored, answers, queries=more).hit_rates(asked, truth)

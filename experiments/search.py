@@ -3,8 +3,7 @@
 Half of a set's queries, drawn five times, are scored by nDCG@10. The bank is 30, 100 or 300
 of the other half, without judgments. "whole" is an index of all documents, as it is in use;
 "without" lacks those that answer a query of the bank and no scored one, so that nothing is
-learned about the documents that are searched. "none" has no bank: `SearchEncoder` cuts windows
-from the documents. "power" is that of its whitening.
+learned about the documents that are searched. "none" has no bank.
 
 "vectors" is `SearchEncoder` without words, as are those with another "power" of its whitening.
 "fixed weight" gives a standard deviation of the words .15 of one of the vectors in place of the

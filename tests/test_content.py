@@ -19,6 +19,7 @@ from skcalib import (
     Duplicates,
     NearestAnswer,
     NeighborSmoothing,
+    SearchEncoder,
     SimilarityScale,
     TextEncoder,
     Whitening,
@@ -101,7 +102,8 @@ def test_equal_texts_are_one_group_and_few_texts_are_told_as_such():
 def test_texts_without_content_have_no_answer_unless_they_are_stored(
     sentences, encoder, search
 ):
-    model = NearestAnswer(encoder, false_positive_rate=0.05, neighbors=search)
+    search = SearchEncoder(encoder, neighbors=search)
+    model = NearestAnswer(search, false_positive_rate=0.05)
     answers = np.arange(len(sentences))
     model.fit(sentences, answers)
     assert model.predict([*SILENT, "!!!"]).tolist() == [None] * 6
@@ -112,8 +114,8 @@ def test_texts_without_content_have_no_answer_unless_they_are_stored(
     # The whitening of a pipeline is fitted on all texts.
     assert model.threshold_ == pytest.approx(threshold, abs=2e-3)
     row = model.questions_.tolist().index("汉字")
-    assert not model.vectors_[row].any()
-    assert row not in model.kneighbors([sentences[0]], 200)[1]
+    assert not model.search_.words_[[row]].nnz
+    assert model.kneighbors([sentences[0]], 200)[1][0, -1] == row  # the last
     unanswerable = [f"{text}xyz" for text in sentences[:30]] + ["", "😀"]
     model.fit(sentences[30:], answers[30:], unanswerable=unanswerable)
     assert model.predict(["", "😀"]).tolist() == [None, None]
@@ -121,10 +123,12 @@ def test_texts_without_content_have_no_answer_unless_they_are_stored(
 
 @WARNS
 @COUNTED
-def test_a_log_may_have_texts_without_content(sentences):
-    stored, log = sentences[:40], [*sentences[40:], "", "😀"]
-    model = NearestAnswer(letters, false_positive_rate=0.1).fit(stored, range(40), log=log)
-    other = NearestAnswer(letters, false_positive_rate=0.1).fit(stored, range(40), log=log[:-2])
+def test_queries_may_be_texts_without_content(sentences):
+    stored, asked = sentences[:40], [*sentences[40:], "", "😀"]
+    model, other = (
+        NearestAnswer(letters, false_positive_rate=0.1).fit(stored, range(40), queries=queries)
+        for queries in (asked, asked[:-2])
+    )
     assert model.threshold_ == other.threshold_
 
 
@@ -144,9 +148,8 @@ def test_a_guard_looks_beyond_the_first_ten(found):
         return letters(["".join(c for c in text if not c.isdigit()) for text in texts])
 
     for search in (None, Few()):
-        model = NearestAnswer(
-            deaf, guard=DetailGuard(), false_positive_rate=0.2, neighbors=search
-        )
+        search = SearchEncoder(deaf, neighbors=search)
+        model = NearestAnswer(search, guard=DetailGuard(), false_positive_rate=0.2)
         answers, unanswerable = [*range(10, 30), *others], [f"{o} no" for o in others]
         model.fit([*questions, *others], answers, unanswerable=unanswerable)
         assert model.predict(questions).tolist() == [*range(10, 30)]

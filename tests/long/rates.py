@@ -131,7 +131,7 @@ def unanswerable(source, n):
     stored, unknown, new = (
         source.texts(X) for X in (source.new(50), source.fitted(n), source.new(100))
     )
-    model = NearestAnswer(source.encoder, false_positive_rate=0.1)
+    model = NearestAnswer(SearchEncoder(source.encoder, lexical=None), false_positive_rate=0.1)
     model.fit(stored, np.arange(50), unanswerable=unknown)
     return 0.1, np.mean([answer is not None for answer in model.predict(new)])
 
@@ -144,7 +144,7 @@ def stored_answers(source, n):
     answers, questions = np.repeat(answers, sizes), np.repeat(questions, sizes, axis=0)
     questions = questions + 0.1 * source.rng.normal(size=questions.shape)
     new = source.texts(source.new(100))
-    model = NearestAnswer(source.encoder, false_positive_rate=0.1)
+    model = NearestAnswer(SearchEncoder(source.encoder, lexical=None), false_positive_rate=0.1)
     model.fit(source.texts(questions), answers)
     return 0.1, np.mean([answer is not None for answer in model.predict(new)])
 

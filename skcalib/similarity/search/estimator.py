@@ -234,10 +234,14 @@ class SearchEncoder(TextTransformer):
             If most queries are documents, or if vectors come without queries.
         """
         check_queries(self, y, queries)
-        return self._learn(X, queries)
+        self._learn(X, queries)
+        return self
 
-    def _learn(self, X: Any, queries: Any, codes: np.ndarray | None = None) -> Self:
-        """Fit on documents, which may be in groups, see `TwoSides.documents`."""
+    def _learn(self, X: Any, queries: Any, codes: np.ndarray | None = None) -> np.ndarray:
+        """Fit on documents, which may be in groups, see `TwoSides.documents`.
+
+        Return their unit vectors by the encoder.
+        """
         if self.encoder is None and self.query_encoder is not None:
             raise ValueError(
                 "SearchEncoder got a query_encoder but no encoder; expected both, or neither. "
@@ -271,7 +275,7 @@ class SearchEncoder(TextTransformer):
         if (words := self._words) is not None and texts is not None:
             words.weight = self._weight_of_words(words, unit, texts, bank, asked)
             self.vectorizer_, self.lexical_weight_ = words.vectorizer, words.weight
-        return self
+        return unit
 
     def _bank(
         self, documents: np.ndarray, X: list[str] | None, queries: Any
@@ -288,7 +292,8 @@ class SearchEncoder(TextTransformer):
                 "and an encoder."
             )
         if X is not None and (queries is not None or of_queries is not None):
-            texts = distinct(X if queries is None else as_texts(queries, "queries"))[0]
+            asked = [X[row] for row in sample_of(len(X))] if queries is None else queries
+            texts = distinct(as_texts(asked, "queries"))[0]
         if of_queries is not None:
             self._query_side, unit = self._document_side.beside(of_queries, texts)
         if queries is None:
@@ -325,9 +330,8 @@ class SearchEncoder(TextTransformer):
         if self._words is not None and texts is not None:
             words = self._words.documents(texts)
             words = words if codes is None else toward_means(words, codes)
-            words = words.multiply(
-                np.any(unit, axis=1)[:, None]
-            )  # without content they come last
+            has_content = np.any(unit, axis=1)  # the others come last
+            words = words.multiply(has_content[:, None])
             self._by_term = csr_matrix(words.T)
             self.words_ = self._by_term.T
         if self.neighbors is not None:
@@ -344,7 +348,7 @@ class SearchEncoder(TextTransformer):
     ) -> float:
         """Return the weight by queries, or by documents that ask for each other."""
         first = np.unique(texts, return_index=True)[1]  # a copy would be found by its words
-        first = first[unit[first].any(axis=1)]
+        first = first[np.any(unit[first], axis=1)]
         stored = csr_matrix(self.words_)[first]
         if bank is None:
             rows = sample_of(len(first))
@@ -440,6 +444,10 @@ class SearchEncoder(TextTransformer):
                 "another language or of another kind. The means and hubs of a wrong bank may "
                 "cost many points: fit again with a sample of queries such as these."
             )
+        return self._encoded(unit, X)
+
+    def _encoded(self, unit: np.ndarray, X: Any) -> Any:
+        """Encode queries, of whose encoder these are the unit vectors."""
         dense, words = self._sides.queries(unit), self._words
         return dense if words is None else DenseSparse(dense, words.queries(as_texts(X)))
 
