@@ -2,9 +2,9 @@
 
 Half of the groups of the test texts (intents, topics) are stored, with 500 questions, and the
 group is the answer. Of the other texts one half is scored, and the others are the queries, of
-which every other question without an answer is the sample of unanswerable ones. "false" is the share
-of texts of the groups left out that get an answer, and "right" and "wrong" are shares of the
-others. All are means of three draws, in percent.
+which every other question without an answer is the sample of unanswerable ones. "false" is the
+share of texts of the groups left out that get an answer, and "right" and "wrong" are shares of
+the others. All are means of three draws, in percent.
 
 "raw, per pair" is the threshold that this share of all pairs with different answers reaches.
 "whitened in itself" asks questions in a whitening of the stored ones, which are farther apart

@@ -123,7 +123,10 @@ def reference(encoder, texts):
 def test_any_encoder_is_cloned_and_fitted_and_a_frozen_one_is_kept(name, kind):
     encoder = ENCODERS[kind]()
     model = fitted(name, encoder)
-    inner = model.encoder_ if name == "BiEncoder" else model.encoder_["encode"]
+    if name == "NearestAnswer":
+        inner = model.search_.document_pipeline_[0]
+    else:
+        inner = model.encoder_ if name == "BiEncoder" else model.encoder_["encode"]
     assert_allclose(inner.transform(TEXTS), reference(encoder, TEXTS), atol=1e-6)
     assert not hasattr(encoder, "mean_")  # the user's own stays unfitted
     again = clone(model)

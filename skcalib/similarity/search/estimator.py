@@ -98,7 +98,7 @@ class SearchEncoder(TextTransformer):
     n_neighbors_ : int
         Number of nearest queries in use.
     neighbors_ : transformer or None
-        The fitted clone.
+        The fitted clone; None for 101 documents or fewer.
     document_pipeline_, query_pipeline_ : Pipeline
         The fitted steps of each side, from texts or vectors to dense vectors of the search, as
         `skcalib.export` takes them. Texts without content are vectors like others there.
@@ -333,10 +333,11 @@ class SearchEncoder(TextTransformer):
             has_content = np.any(unit, axis=1)  # the others come last
             words = words.multiply(has_content[:, None])
             self._by_term = csr_matrix(words.T)
+            self._by_term.eliminate_zeros()
             self.words_ = self._by_term.T
-        if self.neighbors is not None:
-            k = min(CANDIDATES, len(unit))
-            self.neighbors_ = clone(self.neighbors).set_params(n_neighbors=k).fit(self.vectors_)
+        if self.neighbors is not None and len(unit) > CANDIDATES + 1:  # some ask for one more
+            index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES)
+            self.neighbors_ = index.fit(self.vectors_)
 
     def _weight_of_words(
         self,

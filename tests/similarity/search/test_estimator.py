@@ -1,17 +1,25 @@
 """SearchEncoder: the score and its gain, few queries, wrong banks, bad input."""
 
+import json
 import pickle
+import shutil
+from itertools import product
+from zlib import crc32
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.covariance import ledoit_wolf
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.neighbors import KNeighborsTransformer, NearestNeighbors
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skcalib import BertEncoder, SearchEncoder, SimilarityScale
+from skcalib import BertEncoder, SearchEncoder, SimilarityScale, Whitening
 from skcalib.datasets import load_docstrings
+from skcalib.similarity.hubs import gate
 from skcalib.similarity.search.sides import unanswered_share
 
 UNCORRECTED = "ignore:Vectors of documents alone show neither"
@@ -243,3 +251,171 @@ def test_texts_are_as_their_vectors(of_texts, minilm):
     assert_allclose(
         of_texts.encode_query(ASKED).dense, of_vectors.encode_query(queries), atol=1e-5
     )
+
+
+# Words.
+
+PARTS = "bdgkm", ("al", "ir", "on"), ("sen", "ek", "u")
+SURNAMES = ["".join(parts) for parts in product(*PARTS)]
+
+
+def random(text, d=16):
+    return np.random.default_rng(crc32(text.encode())).normal(size=d)
+
+
+def vague(texts):
+    """Vectors that hardly see names; those of texts without words are zero."""
+    vectors = np.zeros((len(texts), 16))
+    for vector, text in zip(vectors, texts, strict=True):
+        for word in text.split():
+            vector += (0.8 if word in SURNAMES else 0.3) * random(word)
+        if text.strip():
+            vector += 1.2 * random(text)
+    return vectors
+
+
+PEOPLE = [f"{name} has {thing}" for name in SURNAMES for thing in ("flu", "gout")]
+WHO = [f"who is {name} with {thing}" for name in SURNAMES[::3] for thing in ("flu", "gout")]
+
+
+@pytest.mark.parametrize("queries", [None, WHO])
+def test_words_find_what_vectors_do_not_see(queries):
+    search = SearchEncoder(vague).fit(PEOPLE, queries=queries)
+    asked = [f"where is {name} with flu" for name in SURNAMES]
+    right = np.arange(len(SURNAMES)) * 2
+    by_vectors = search.encode_query(asked).dense @ search.vectors_.T
+    found = np.mean(by_vectors.argmax(axis=1) == right)
+    assert np.mean(search.kneighbors(asked, 1)[1][:, 0] == right) > found + 0.1
+    off = SearchEncoder(vague, lexical=None).fit(PEOPLE, queries=queries)
+    assert off.words_ is off.vectorizer_ is None
+    assert off.lexical_weight_ == 0
+    assert_array_equal(off.encode_query(asked), search.encode_query(asked).dense)
+
+
+def test_a_score_is_the_sum_of_two_inner_products():
+    search = SearchEncoder(vague).fit(PEOPLE, queries=WHO)
+    asked, kept = search.encode_query(WHO), search.encode_document(PEOPLE)
+    scores = asked.dense @ kept.dense.T + (asked.sparse @ kept.sparse.T).toarray()
+    best, rows = search.kneighbors(WHO, 5)
+    assert_allclose(best, np.take_along_axis(scores, rows, axis=1), atol=1e-6)
+    assert_allclose(best, -np.sort(-scores, axis=1)[:, :5], atol=1e-6)
+    assert_allclose(search.words_.toarray(), kept.sparse.toarray())
+    lengths = np.sqrt(asked.sparse.multiply(asked.sparse).sum(axis=1))
+    assert_allclose(lengths, search.lexical_weight_, rtol=1e-5)
+    back = pickle.loads(pickle.dumps(search))
+    assert_array_equal(back.kneighbors(WHO, 5)[1], rows)
+    index = KNeighborsTransformer(metric="cosine")
+    found = clone(search).set_params(neighbors=index).fit(PEOPLE, queries=WHO)
+    assert_array_equal(found.kneighbors(WHO, 5)[1], rows)  # of all, which are fewer than 100
+    later = search.encode_document(["an entirely new zebra xylophone"])
+    assert later.sparse.shape[1] == search.words_.shape[1]  # the fit determines the terms
+
+
+def test_words_of_another_kind_are_those_of_the_vectorizer():
+    words = TfidfVectorizer()
+    search = SearchEncoder(vague, lexical=words).fit(PEOPLE, queries=WHO)
+    assert "flu" in search.vectorizer_.vocabulary_
+    assert not hasattr(words, "vocabulary_")
+    assert search.lexical_weight_ > 0
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        ["one text", "", "two texts", "  "],
+        ["a b"] * 4 + ["c d"],
+        ["x", "y"],
+        ["x y"] * 9 + ["z w"],
+    ],
+)
+@pytest.mark.parametrize("queries", [None, ["who asks", "what now", "日本", "q w"]])
+@pytest.mark.filterwarnings("ignore")
+def test_few_equal_or_empty_texts_give_finite_scores(documents, queries):
+    search = SearchEncoder(vague).fit(documents, queries=queries)
+    scores, rows = search.kneighbors(["", "日本語", "one text", "unknown zzz"], 9)
+    assert np.isfinite(scores).all()
+    assert rows.shape == scores.shape == (4, min(9, len(documents)))
+    assert np.isfinite(search.lexical_weight_)
+    assert (rows[0] == -1).all()
+
+
+def test_documents_that_are_asked_for_are_no_hubs():
+    """Nine of ten queries ask for the same five documents, which are near no others."""
+    rng = np.random.default_rng(0)
+    documents = rng.normal(size=(200, 16))
+    popular = rng.integers(5, size=90)
+    asked = documents[[*popular, *range(5, 15)]] + 0.3 * rng.normal(size=(100, 16))
+    assert SearchEncoder().fit(documents, queries=asked).hub_weight_ == 0
+    even = documents[:100] + 0.3 * rng.normal(size=(100, 16))
+    ones = np.arange(100)
+    assert gate(ones, 200) == 1
+    assert gate(popular, 200) == 0
+    assert SearchEncoder().fit(documents, queries=even).hub_weight_ >= 0
+
+
+# Sides and what is refused.
+
+
+def test_queries_by_position_are_refused():
+    with pytest.raises(TypeError, match="fit\\(documents, queries=past_queries\\)"):
+        SearchEncoder(vague).fit(PEOPLE, WHO)
+    with pytest.raises(TypeError, match="got texts or vectors as y"):
+        SearchEncoder().fit(DOCUMENTS, BANK)
+
+
+def test_queries_that_skip_steps_of_a_pipeline_are_refused():
+    pipeline = make_pipeline(Whitening(), SearchEncoder())
+    with pytest.raises(ValueError, match="SearchEncoder is behind other steps of a pipeline"):
+        pipeline.fit(DOCUMENTS, searchencoder__queries=BANK)
+    alone = make_pipeline("passthrough", SearchEncoder())
+    alone.fit(DOCUMENTS, searchencoder__queries=BANK)
+
+
+def test_a_pipeline_that_routes_queries_transforms_them():
+    with config_context(enable_metadata_routing=True):
+        search = SearchEncoder().set_fit_request(queries=True)
+        pipeline = Pipeline(
+            [("white", Whitening()), ("search", search)], transform_input=["queries"]
+        )
+        pipeline.fit(DOCUMENTS, queries=BANK)
+    whitening = Whitening().fit(DOCUMENTS)
+    expected = SearchEncoder().fit(
+        whitening.transform(DOCUMENTS), queries=whitening.transform(BANK)
+    )
+    assert_allclose(pipeline[-1].vectors_, expected.vectors_, atol=1e-6)
+
+
+class TwoSided:
+    """A model of another library, with a method for each side."""
+
+    def encode(self, texts):
+        return vague(texts)
+
+    def encode_query(self, texts):
+        return -vague(texts)
+
+    def encode_document(self, texts):
+        return vague(texts)
+
+
+def test_each_side_is_encoded_as_the_model_declares_it():
+    model = TwoSided()
+    search = SearchEncoder(model, lexical=None).fit(PEOPLE, queries=WHO)
+    by_hand = SearchEncoder().fit(vague(PEOPLE), queries=-vague(WHO))
+    assert_allclose(search.vectors_, by_hand.vectors_, atol=1e-6)
+    assert_allclose(search.encode_query(WHO), by_hand.encode_query(-vague(WHO)), atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*tokens are unknown")
+def test_declared_prompts_are_used_by_side(tiny_bert, tmp_path):
+    folder = shutil.copytree(tiny_bert, tmp_path / "model")
+    settings = {"prompts": {"query": "red: ", "passage": "snow: "}, "default_prompt_name": None}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    search = SearchEncoder(str(folder), lexical=None).fit(TEXTS, queries=ASKED)
+    by_hand = SearchEncoder(
+        BertEncoder(folder, prompt="snow: "),
+        query_encoder=BertEncoder(folder, prompt="red: "),
+        lexical=None,
+    ).fit(TEXTS, queries=ASKED)
+    assert_allclose(search.vectors_, by_hand.vectors_, atol=1e-6)
+    assert_allclose(search.encode_query(ASKED), by_hand.encode_query(ASKED), atol=1e-6)
