@@ -19,7 +19,11 @@ from skcalib import NearestAnswer, SearchEncoder, TextEncoder, ZeroShotClassifie
 DRAWS, BANKS, MOST, STORED = 5, (100, None), 2000, 500
 SETS = "Banking77", "intents", "biomedical"
 NAMED = "Banking77", "intents", "emotions", "news"
-STEPS = {"two means": SearchEncoder(hub_weight=0, power=0), "search": SearchEncoder()}
+STEPS = {
+    "two means": {"hub_weight": 0, "power": 0, "lexical": None},
+    "vectors": {"lexical": None},
+    "search": {},
+}
 
 
 def rows(encode, options):
@@ -68,13 +72,12 @@ def draw(encode, kind, name, seed):
     for n in BANKS:
         bank, place = log[:n], str(n or "all")
         yield (place, "raw"), right((Q[scored] @ D.T).argmax(axis=1))
-        for step, search in STEPS.items():
-            search.fit(D, queries=Q[bank])
-            scores = search.encode_query(Q[scored]) @ search.vectors_.T
-            yield (place, step), right(scores.argmax(axis=1))
         everything = [*documents, *texts]
         vectors = dict(zip(everything, [*D, *Q], strict=True))
         encoder = TextEncoder(lambda asked, of=vectors: np.array([of[text] for text in asked]))
+        for step, params in STEPS.items():
+            search = SearchEncoder(encoder, **params).fit(documents, queries=texts[bank])
+            yield (place, step), right(search.kneighbors(texts[scored], 1)[1][:, 0])
         if kind == "names":
             model = ZeroShotClassifier(encoder, dict(zip(of_documents, documents, strict=True)))
             found = model.fit(texts[bank]).predict(texts[scored])
