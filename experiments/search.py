@@ -167,7 +167,8 @@ def bm25(documents, queries):
     index = bm25s.BM25()
     index.index(bm25s.tokenize(documents, show_progress=False), show_progress=False)
     tokens = bm25s.tokenize(queries, return_ids=False, show_progress=False)
-    return np.array([index.get_scores(asked) for asked in tokens])
+    none = np.zeros(len(documents))
+    return np.array([index.get_scores(asked) if asked else none for asked in tokens])
 
 
 def ranks(*found):

@@ -450,7 +450,7 @@ def _best_allowed(
             type(asked)(*(half[left] for half in asked)) if dense is not asked else asked[left]
         )
         scores, rows = search._nearest(part, k)
-        places = np.array([first(i, near) for i, near in zip(left, rows, strict=True)])
+        places = np.array([first(int(i), near) for i, near in zip(left, rows, strict=True)])
         has, each = places >= 0, np.arange(len(left))
         best[left[has]] = scores[each, places][has]
         found[left[has]] = rows[each, places][has]
