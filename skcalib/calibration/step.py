@@ -96,4 +96,5 @@ def _along(V: np.ndarray, values: np.ndarray, step: Any) -> np.ndarray:
 
 
 def _float64(*arrays: Any) -> Iterator[np.ndarray]:
-    return (np.asarray(array, np.float64) for array in arrays)
+    # LAPACK may return rows in reverse, by negative strides, which torch refuses.
+    return (np.ascontiguousarray(array, np.float64) for array in arrays)

@@ -7,6 +7,8 @@ from hashlib import blake2b
 from typing import Any, NoReturn
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from sklearn import get_config
 from sklearn.utils.validation import assert_all_finite, check_array, validate_data
 
@@ -17,6 +19,8 @@ from skcalib.inputs.labels import plain
 UNIT = 1e-3  # how far from 1 the mean square of unit vectors may be, for instance in float16
 SEEN = 16  # rows whose lengths are compared with those of the fit
 LAST_BIT = 2.0**-24  # of float32 below 1
+# How far two unit vectors that are equal may be apart, and cells of projections that hold them.
+ROUNDING, CELL, PROJECTIONS = 1e-5, 1e-3, 4
 # Types of columns of polars and pyarrow with at most the precision of float32.
 NARROW = re.compile("(?i)float(32|16)|halffloat|: float>")
 MOST = 1e15  # largest weight of a sample
@@ -50,9 +54,31 @@ def digests(vectors: np.ndarray, keys: Any = None) -> np.ndarray:
     return np.array(of_rows, "V16")
 
 
+def equal_rows(X: np.ndarray, keys: Any = None) -> np.ndarray:
+    """Return the place of the first row with the direction of each, and its key, if any.
+
+    Copies differ in the last bits after a product in float32. So rows are put into cells of a
+    few random projections, of two grids, since a border may separate equal ones in one of them.
+    """
+    unit, n = unit_rows(X)[0], len(X)
+    seen = unit @ np.random.default_rng(0).normal(size=(X.shape[1], PROJECTIONS))
+    key = np.zeros(n) if keys is None else keys
+    cells = [
+        np.unique(
+            np.column_stack([np.floor(seen / CELL + shift), key]), axis=0, return_inverse=True
+        )[1]
+        for shift in (0, 0.5)
+    ]
+    ends = cells[0].ravel(), n + cells[1].ravel()
+    _, group = connected_components(coo_array((np.ones(n), ends), shape=(2 * n, 2 * n)))
+    _, first, own = np.unique(group[ends[0]], return_index=True, return_inverse=True)
+    is_equal = np.linalg.norm(unit - unit[first[own]], axis=1) <= ROUNDING
+    return np.where(is_equal, first[own], np.arange(n))
+
+
 def first_of_equal(X: np.ndarray) -> np.ndarray:
     """Return the places of the rows that differ, of equal ones the first, in their order."""
-    return np.sort(np.unique(digests(X + 0.0), return_index=True)[1])  # no negative zeros
+    return np.flatnonzero(equal_rows(X) == np.arange(len(X)))
 
 
 def distinct_vectors(X: np.ndarray) -> np.ndarray:

@@ -220,3 +220,66 @@ def test_genres_are_told_apart_on_real_vectors(sts_home, minilm):
         assert shift(whitening, Y, X[:110]).is_shifted
         distance = mahalanobis(whitening, np.vstack([X[110:], Y]))
         assert roc_auc_score([0] * 50 + [1] * 160, distance) > 0.95
+
+
+def of_topics(rng, n, topics):
+    """Texts of tight topics, by which the mean and the distances hardly change."""
+    centers = np.random.default_rng(0).normal(size=(40, 30))
+    return centers[rng.choice(topics, n)] + 0.4 * rng.normal(size=(n, 30))
+
+
+@pytest.fixture(scope="module")
+def topics():
+    """Fitted vectors of thirty topics; new ones, of which the second half has ten others."""
+    rng = np.random.default_rng(1)
+    fitted, new = of_topics(rng, 400, range(30)), of_topics(rng, 200, range(30))
+    is_new = (np.arange(200) >= 100) & (rng.random(200) < 0.5)
+    new[is_new] = of_topics(rng, is_new.sum(), range(30, 40))
+    return fitted, new, is_new
+
+
+def test_new_topics_are_seen_by_their_neighbors(topics):
+    fitted, new, is_new = topics
+    found = shift(Whitening(noise="auto").fit(fitted), new, fitted)
+    assert found.is_shifted
+    assert roc_auc_score(is_new, found.novelty) > 0.95
+    assert abs(found.start - 100) <= 10
+    usual = shift(Whitening(noise="auto").fit(fitted), new[:100], fitted)
+    assert not usual.is_shifted
+    assert usual.start is None
+    assert usual.novelty.mean() == pytest.approx(100 / 500, abs=0.05)
+
+
+def test_all_new_vectors_start_at_once(topics):
+    fitted, _, _ = topics
+    new = of_topics(np.random.default_rng(2), 100, range(30, 40))
+    found = shift(Whitening(noise="auto").fit(fitted), new, fitted)
+    assert (found.is_shifted, found.start) == (True, 0)
+
+
+def test_near_copies_within_a_sample_are_no_change():
+    rng, found = np.random.default_rng(3), []
+    for _ in range(20):
+        X, new = rng.normal(size=(100, 30)), rng.normal(size=(60, 30))
+        X, new = (np.repeat(Z[::2], 2, axis=0) for Z in (X, new))
+        X, new = (Z + 0.1 * rng.normal(size=Z.shape) for Z in (X, new))
+        found.append(shift(Whitening(noise="auto").fit(X), new, X).p_value)
+    assert np.mean(np.less(found, 0.05)) < 0.2
+
+
+def test_a_report_shows_what_is_new_and_since_when(topics):
+    fitted, new, is_new = topics
+    found = shift(Whitening(noise="auto").fit(fitted), new, fitted)
+    texts = [f"a {'rocket' if kind else 'dog'} {i}" for i, kind in enumerate(is_new)]
+    old = ["a dog"] * 400
+    report = found.report(texts, old, when=[f"day {i}" for i in range(200)], n_texts=3)
+    assert f"From: row {found.start}, day {found.start}." in report
+    assert report.split("Words: ")[1].startswith("rocket")
+    shown = report.split("fitted texts:\n")[1].splitlines()
+    assert len(shown) == 3
+    assert all("rocket" in line for line in shown)
+    usual = shift(Whitening(noise="auto").fit(fitted), new[:100], fitted)
+    assert usual.report(texts[:100], old).startswith("No change is seen: p = ")
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        found.report(texts[:-1], old)
+    assert "Words: .\n" in found.report(["?"] * 200, old)

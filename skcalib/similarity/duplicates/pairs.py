@@ -3,7 +3,7 @@
 import numpy as np
 
 from skcalib.cosines import above
-from skcalib.inputs.vectors import digests
+from skcalib.inputs.vectors import digests, equal_rows
 
 # Pairs that are kept; near copies of one text are in as many as the square of their number.
 MOST_PAIRS = 20_000_000
@@ -17,11 +17,8 @@ def distinct_rows(
     The third is an order of the places, that of digests: as if drawn at random, but independent
     of the order of the rows.
     """
-    of_rows = digests(vectors, keys)
-    _, first, inverse = np.unique(of_rows, return_index=True, return_inverse=True)
-    place = np.empty(len(first), np.intp)
-    place[np.argsort(first)] = np.arange(len(first))
-    return np.sort(first), place[inverse], place
+    first, inverse = np.unique(equal_rows(vectors, keys), return_inverse=True)
+    return first, inverse, np.argsort(digests(vectors[first], keys[first]))
 
 
 def similar_pairs(

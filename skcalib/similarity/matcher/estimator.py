@@ -106,9 +106,10 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
     >>> texts = load_docstrings().data[::7]
     >>> shop, other = texts[:177], [text.lower().rstrip(".") for text in texts[44:]]
     >>> matcher = Matcher("minilm").fit(shop, other)
-    >>> matcher.pairs_.shape  # of 133 records that are in both lists
-    (133, 2)
-    >>> bool((matcher.pairs_[:, 0] - matcher.pairs_[:, 1] == 44).all())
+    >>> right = matcher.pairs_[:, 0] - matcher.pairs_[:, 1] == 44
+    >>> int(right.sum())  # of 133 records that are in both lists
+    133
+    >>> bool(right.mean() > 0.95)
     True
     >>> matcher.predict(["A question about something else"])
     array([-1])

@@ -78,7 +78,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
     Notes
     -----
     **Per pair**, rates are counted, and hold on average over fits. Of nine in ten fits on real
-    texts, the rate was at most 1.5 times the promise with 200 texts, and 1.3 times with 1,000.
+    texts, the rate was at most 1.5 times the promise with 200 texts, and 1.35 times with 1,000.
     Rates below ``10 / n_pairs_`` are refused: no tail that we fitted to larger rates was within
     a factor of two of the counted ones in nine of ten sets.
 

@@ -162,6 +162,16 @@ def test_ten_thousand_equal_rows_are_ten_thousand_pairs():
     assert alone.predict(X[:1]).tolist() == [-1]
 
 
+def test_copies_that_differ_in_the_last_bits_count_once():
+    """As after a product in float32, whose last bits depend on the other rows."""
+    X = spread(900, 384).astype(np.float32)
+    exact = Duplicates().fit(np.vstack([X, X]))
+    rounded = X * (1 + 1e-7 * np.random.default_rng(0).normal(size=X.shape)).astype(np.float32)
+    model = Duplicates().fit(np.vstack([X, rounded]))
+    assert model.threshold_ == exact.threshold_
+    assert_array_equal(model.labels_, exact.labels_)
+
+
 def test_too_many_near_copies_are_refused(monkeypatch):
     X = spread(1000)
     X = np.vstack([X, near(X[:1].repeat(30, axis=0), 0.001)])
