@@ -58,7 +58,8 @@ class NormalizingFlow(
     ----------
     n_levels : int, default=2
         Number of levels. After each but the last, half of the dimensions leave the flow, and z
-        holds them in the order in which they leave. The last level has at least 2 dimensions.
+        holds them in the order in which they leave: with an odd depth, that of the columns or,
+        with `noise`, of the axes. The last level has at least 2 dimensions.
     depth : int, default=3
         Steps (ActNorm, reversal of the dimensions, additive coupling) per level. A coupling
         shifts half of the dimensions by a function of the others, a network with two hidden

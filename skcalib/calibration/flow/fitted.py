@@ -132,7 +132,7 @@ def untrained(
         *standardization, regularized = principal_axes(X, rows, strength)
         noise, power, level = regularized.noise, regularized.power, regularized.level
         mean, deviation, axes, _ = standardization
-        column_variances = axes**2 @ deviation**2
+        column_variances = axes**2 @ deviation**2 * (1 - 1 / len(rows))  # as `column_moments`
     warn_of_massive_column(column_variances)
     mean_square = float(mean @ mean + column_variances.sum())
     flow = _glow(X.shape[1], architecture).to(getattr(torch, X.dtype.name))

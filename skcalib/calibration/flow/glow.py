@@ -7,7 +7,8 @@ first, each in reversed order. A network can read and write a half in any order,
 halves change places, and no dimension moves.
 
 Steps are grouped into *levels*. At the end of each, the half that was shifted last leaves the
-flow for the latent vector, and the other half is what the next level gets.
+flow for the latent vector, and the other half is what the next level gets, in the order of the
+columns: an odd number of reversals before is not continued.
 """
 
 import math
@@ -137,7 +138,8 @@ class Glow(nn.Module):
 
     z holds the halves in the order in which they leave; at the end, what is left after the last
     level. Within a half, dimensions keep the order of the columns or, if the flow begins with a
-    rotation to principal axes (``rotates``), of the axes.
+    rotation to principal axes (``rotates``), of the axes. With an odd depth the first half of a
+    level leaves, so that all dimensions keep that order.
 
     ``gain``, of shape (d,), filters what the flow maps: :meth:`forward` multiplies the
     standardized columns by it, :meth:`inverse` divides by it. Density and samples ignore it.
