@@ -167,7 +167,13 @@ class SpaceAligner(
         return self.linear_.apply(X)
 
     def linear_map(self) -> AffineMap:
-        """Return the map that `transform` applies, an `AffineMap`."""
+        """Return the map that `transform` applies.
+
+        Returns
+        -------
+        linear : AffineMap
+            With ``mean``, ``projection`` and ``bias``.
+        """
         check_is_fitted(self)
         return self.linear_
 
