@@ -30,9 +30,10 @@ def test_a_bool_is_no_number(kind, name, value):
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_only_what_belongs_to_a_row_is_metadata(kind):
-    """Not the queries of a scale, or the log of a store: no pipeline could pass them on."""
+    """Queries pass through a pipeline to a search, not to a scale; a log passes to nothing."""
     routing = CASES[kind.__name__].make(TextEncoder(print)).get_metadata_routing()
-    assert {*routing.fit.requests} <= {"groups", "sample_weight"}
+    own = {"queries"} if kind.__name__ == "SearchEncoder" else set()
+    assert {*routing.fit.requests} <= {"groups", "sample_weight"} | own
 
 
 def test_weights_that_would_overflow_are_refused():

@@ -13,7 +13,6 @@ from skcalib.calibration.moments import check_size
 from skcalib.inputs.vectors import (
     check_vectors,
     checked_rows,
-    distinct_vectors,
     unit_rows,
     warn_of_lengths,
     warn_of_silent,
@@ -168,7 +167,13 @@ class SpaceAligner(
         return self.linear_.apply(X)
 
     def linear_map(self) -> AffineMap:
-        """Return the map that `transform` applies, an `AffineMap`."""
+        """Return the map that `transform` applies.
+
+        Returns
+        -------
+        linear : AffineMap
+            With ``mean``, ``projection`` and ``bias``.
+        """
         check_is_fitted(self)
         return self.linear_
 
@@ -191,7 +196,8 @@ def _distinct(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return distinct pairs with content in float64; refuse too few, and vectors all equal."""
     content = X.any(axis=1) & (Y.any(axis=1) | (Y.shape[1] == 1))
     warn_of_silent(~content)
-    pairs = distinct_vectors(np.hstack([X[content], Y[content]], dtype=np.float64))
+    pairs = np.hstack([X[content], Y[content]], dtype=np.float64)
+    pairs = pairs[np.sort(np.unique(pairs, axis=0, return_index=True)[1])]
     if len(pairs) < LEAST:
         raise ValueError(
             f"Got {len(pairs)} distinct pairs with content; expected {LEAST} or more, better "

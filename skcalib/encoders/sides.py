@@ -58,6 +58,15 @@ def of_side(encoder: Any, side: str) -> Any:
     return encoder
 
 
+def first_of_queries(encoder: Any) -> Any:
+    """Return the first step of an encoder for queries, or None if its model declares none."""
+    encoder = as_encoder(encoder)
+    first = encoder.steps[0][1] if isinstance(encoder, Pipeline) else encoder
+    own = of_side(encoder, "query")
+    own = own.steps[0][1] if isinstance(own, Pipeline) else own
+    return None if own is first else own
+
+
 def _prompts(encoder: BertEncoder) -> dict[str, str]:
     """Return the prompts that the folder of an encoder declares, by name."""
     folder = locate(os.fspath(encoder.model))

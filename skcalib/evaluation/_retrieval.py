@@ -6,6 +6,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics.pairwise import check_pairwise_arrays
 from sklearn.pipeline import Pipeline
@@ -13,12 +14,12 @@ from sklearn.pipeline import Pipeline
 from skcalib.base import is_fitted, progress
 from skcalib.cosines import blocks
 from skcalib.encoders.any_encoder import encoded, fitted_on
+from skcalib.encoders.sides import first_of_queries, of_side
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.inputs.texts import as_texts
 from skcalib.inputs.vectors import comparable, unit_rows
 from skcalib.model_selection._views import near_duplicates
-from skcalib.similarity.search.estimator import SearchEncoder
 from skcalib.statistics.bootstrap import interval
 
 COLUMNS = ("nDCG@10", "recall@10", "recall@100", "MRR@10")
@@ -123,8 +124,10 @@ def evaluate_retrieval(
     Parameters
     ----------
     encoder : estimator, any encoder of texts, or mapping of str to them
-        As in `evaluate_sts`; all are compared with the first. A `SearchEncoder` encodes the
-        queries, too; fit it with a sample of queries before, other than these.
+        As in `evaluate_sts`; all are compared with the first. Each side has the prompt that its
+        model declares. What has ``encode_query`` and ``encode_document``, such as a
+        `SearchEncoder`, also at the end of a pipeline, encodes both sides by them; fit it with
+        a sample of queries before, other than these.
     folder : path-like
         In BEIR's layout [1]_: ``corpus.jsonl`` and ``queries.jsonl`` have a JSON object with
         "_id", "text" and perhaps a "title" in each line, and ``qrels`` has a file of each
@@ -212,11 +215,12 @@ def evaluate_retrieval(
     scores = np.empty((len(encoders), len(queries), len(COLUMNS)))
     with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
         for number, (name, candidate) in enumerate(encoders.items()):
-            fitted = beside = fitted_on(candidate, fit_on)
-            if name in of_queries:
-                beside = _beside(fitted, fitted_on(of_queries[name], fit_on))
-            asked = unit_rows(_of_queries(beside, list(queries.values())))[0]
-            ranked = _ranked(asked, unit_rows(encoded(fitted, texts))[0], own_rows)
+            asking = None if is_fitted(candidate) else first_of_queries(candidate)
+            fitted = beside = fitted_on(of_side(candidate, "document"), fit_on)
+            if (asking := of_queries.get(name, asking)) is not None:
+                beside = _beside(fitted, fitted_on(asking, fit_on))
+            asked = _encoded(beside, list(queries.values()), "query")
+            ranked = _ranked(asked, _encoded(fitted, texts, "document"), own_rows)
             scores[number] = 100 * _measures(ranked, list(documents), grades)
             advance(1, name)
     differences = scores - scores[0]
@@ -273,27 +277,41 @@ def _beside(documents: Any, queries: Any) -> Any:
     return Pipeline([("encode queries", queries), *first.steps[1:]])
 
 
-def _of_queries(encoder: Any, texts: list[str]) -> np.ndarray:
-    """Return the vectors of queries, by ``encode_query`` of a `SearchEncoder`."""
-    search = encoder.estimator if isinstance(encoder, FrozenEstimator) else encoder
-    if isinstance(search, SearchEncoder):
-        return search.encode_query(texts)
-    return encoded(encoder, texts)
+def _encoded(encoder: Any, texts: list[str], side: str) -> Any:
+    """Return vectors of unit length, by ``encode_query`` or ``encode_document``, if any.
+
+    These may also return dense and sparse vectors, whose inner products are added.
+    """
+    while isinstance(encoder, FrozenEstimator) or hasattr(encoder, "best_estimator_"):
+        encoder = getattr(encoder, "best_estimator_", None) or encoder.estimator
+    methods = "encode_query", "encode_document"
+    last: Any = encoder.steps[-1][1] if isinstance(encoder, Pipeline) else encoder
+    last = last.estimator if isinstance(last, FrozenEstimator) else last
+    if not all(hasattr(last, method) for method in methods):
+        return unit_rows(encoded(encoder, texts))[0]
+    has_steps = isinstance(encoder, Pipeline) and len(encoder) > 1
+    given = encoder[:-1].transform(texts) if has_steps else texts
+    found = getattr(last, f"encode_{side}")(given)
+    return found if isinstance(found, tuple) else unit_rows(found)[0]
 
 
-def _ranked(
-    queries: np.ndarray, documents: np.ndarray, own: np.ndarray | None = None
-) -> np.ndarray:
+def _ranked(queries: Any, documents: Any, own: np.ndarray | None = None) -> np.ndarray:
     """Return the rows of the documents nearest to each query; ties are in the order of rows.
 
     ``own`` has the row of the document that a query is, or -1. If a query finds fewer documents
     than there are places, the rest is -1.
     """
+    sparse = None
+    if isinstance(queries, tuple):
+        (queries, sparse), (documents, words) = queries, documents
+        queries, by_term = queries.astype(np.float64), csr_matrix(words.T)
     own = np.full(len(queries), -1) if own is None else own
     queries, documents = check_pairwise_arrays(queries, documents)
     k = min(DEPTH, len(documents))
     ranked = np.empty((len(queries), k), np.intp)
     for block, _, cosines in blocks(queries, documents, whole=True):
+        if sparse is not None:
+            cosines += (sparse[block] @ by_term).toarray()
         cosines = comparable(cosines)
         is_own = np.flatnonzero(own[block] >= 0)
         cosines[is_own, own[block][is_own]] = -np.inf

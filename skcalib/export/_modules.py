@@ -64,7 +64,8 @@ class LinearModule(nn.Module):
         self.safe = linear.float32_is_safe
         buffers = {"mean": linear.mean, "weight": linear.projection, "bias": linear.bias}
         for name, array in buffers.items():
-            self.register_buffer(name, torch.as_tensor(array, dtype=torch.float64).clone())
+            # A copy, since an array may be read-only or have negative strides.
+            self.register_buffer(name, torch.from_numpy(np.array(array, np.float64, order="C")))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map the last axis of ``x``, in its own dtype."""

@@ -43,8 +43,11 @@ def interval(values: np.ndarray, groups: np.ndarray, seed: int) -> np.ndarray:
     """Return the ends of the 95 % interval of each row's mean, of shape (2, n_rows).
 
     ``values`` has the shape (n_rows, n), and ``groups`` the group of each column. No end
-    is nearer than that of Student's t: resamples of few texts with outliers hide these.
+    is nearer than that of Student's t: resamples of few texts with outliers hide these. Of one
+    group the ends are -1 and 1.
     """
+    if groups.max() == 0:  # one text says nothing of others
+        return np.tile([[-1.0], [1.0]], len(values))
     means, errors, t = _studentized(values, groups, seed)
     high, low = np.quantile(t, (0.025, 0.975), axis=1)
     student = _student(groups.max() + 1)

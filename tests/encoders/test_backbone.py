@@ -264,9 +264,7 @@ def test_weights_inside_the_model_are_not_dropped_in_silence(tiny_bert_copy, nam
     if is_head:
         BertEncoder(folder).fit(["dog"])
     else:
-        check_refused(
-            folder, f"1 weights that BertModel .* does not use, such as .*{name[-9:]}"
-        )
+        check_refused(folder, f"1 weight that BertModel .* does not use, such as .*{name[-9:]}")
 
 
 @pytest.mark.parametrize("name", ["bpe.codes", "spm.model", "entity_vocab.json", "a.tokenizer"])
@@ -374,6 +372,20 @@ def test_a_snapshot_that_cannot_be_completed_is_refused(hub):
         (snapshot / file).unlink()
     with pytest.raises(OSError, match=r"nor complete in the cache .* download"):
         BertEncoder("someone/tiny").fit(["dog"])
+
+
+@pytest.mark.parametrize("name", ["lora_A.weight", "adapters.0.down.weight"])
+def test_weights_of_adapters_are_refused(tiny_bert_copy, name):
+    folder = tiny_bert_copy()
+    tensors = load_file(folder / "model.safetensors") | {name: torch.ones(4, 4)}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    check_refused(folder, rf"has 1 weight that BertModel .* not use, such as '{name}'")
+
+
+def test_relative_positions_without_their_weights_are_refused(tiny_bert_copy, edit_json):
+    folder = tiny_bert_copy()
+    edit_json(folder / "config.json", position_embedding_type="relative_key")
+    check_refused(folder, "position_embedding_type='relative_key', which this release|lack")
 
 
 def test_loading_is_quiet(tiny_bert_copy, capfd, caplog):

@@ -78,7 +78,7 @@ ZIPF = {"pooling": "zipf", "layers": (0, 1), "layer_merge": "concat", "max_lengt
 ZIPF |= {"truncate_dim": 6}
 MAX = {"pooling": "max_own", "prompt": "a red {text} dog", "max_length": 12}
 MAX |= {"overflow": "cut_left"}
-FLOW = {"coupling": "affine", "permutation": "lu", "noise": "auto", "depth": 1}
+FLOW = {"noise": "auto", "depth": 1}
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,7 @@ from numpy.testing import assert_allclose
 from searches import chosen, rows, searched
 from sklearn.pipeline import make_pipeline
 
-from skcalib import (
-    BertEncoder,
-)
+from skcalib import BertEncoder, Whitening
 from skcalib.__main__ import main
 
 
@@ -101,7 +99,11 @@ def test_command_writes_a_sentence_transformer(tiny_bert, file, sentences, tmp_p
     chosen, prompt = report["chosen"], report["prompt"]
     params = {"pooling": chosen["pooling"], "layers": chosen["layers"], "prompt": prompt}
     calibrator = chosen["calibrator"]
-    calibrator = calibrator if calibrator == "passthrough" else eval(calibrator)
+    calibrator = (
+        calibrator
+        if calibrator == "passthrough"
+        else eval(calibrator, {"Whitening": Whitening})
+    )
     expected = make_pipeline(BertEncoder(tiny_bert, **params), calibrator)
     expected = expected.fit_transform(sentences)
     model = package.SentenceTransformer(str(output), device="cpu")

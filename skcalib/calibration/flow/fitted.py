@@ -1,19 +1,20 @@
 """A fitted flow: the state in which a training starts and ends, and the map of rows."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import wraps
+from dataclasses import dataclass, field, replace
+from functools import reduce, wraps
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import gen_batches
 
 from skcalib.base import warn
 from skcalib.calibration.flow.glow import Glow
-from skcalib.calibration.flow.statistics import column_moments, principal_axes
-from skcalib.calibration.moments import check_size
-from skcalib.calibration.noise import Regularization, warn_of_massive_column
+from skcalib.calibration.moments import Moments, check_size, decompose, rounding_error
+from skcalib.calibration.noise import Regularization, Regularized, warn_of_massive_column
 from skcalib.process.devices import check_precision, plain_torch
 
 # Rows below which the density of new vectors lies far below that of the fitted ones: by more
@@ -21,9 +22,13 @@ from skcalib.process.devices import check_precision, plain_torch
 # more than 0.5, and by 10 or more where there are as many rows as dimensions.
 FEW_ROWS, FEW_ROWS_PER_AXIS = 25, 2
 
-# Parameters that later training cannot change: those of the Glow, and of its gain.
-SHAPE = ("n_levels", "depth", "coupling_width", "coupling", "permutation", "noise")
-ARCHITECTURE = (*SHAPE, "n_groups")
+# Parameters that later training cannot change.
+ARCHITECTURE = ("n_levels", "depth", "noise", "n_groups")
+
+TOO_LARGE = (
+    "X has entries whose squares overflow float64. Scale X to about 1, or drop such rows if "
+    "they are few."
+)
 
 
 def on_device(function: Callable) -> Callable:
@@ -52,11 +57,12 @@ def on_device(function: Callable) -> Callable:
 class FittedFlow:
     """The complete state of a flow, in arrays on the CPU, wherever it was trained."""
 
-    architecture: dict[str, Any]  # arguments of Glow
+    architecture: dict[str, Any]
     noise: float  # in use, never "auto"
     power: float
     level: float
     n_rows: int  # that fixed the standardization
+    mean_square: float  # of these rows
     rng: np.random.RandomState  # of the next training
     weights: dict[str, np.ndarray]  # in the data type of the rows it was fitted on
     moments: np.ndarray  # Adam's two, (2, n_parameters), in the order of the training's vector
@@ -93,17 +99,6 @@ class FittedFlow:
                 result[rows] = values.reshape(-1, width).cpu().numpy()
         return result
 
-    @property
-    def mean_square(self) -> float:
-        """Mean of ``|u|²`` over the rows that fixed the standardization."""
-        loc, scale, jitter = (
-            self.weights[f"standardize.{name}"].astype(np.float64)
-            for name in ("loc", "scale", "jitter")
-        )
-        n = self.n_rows
-        biased = 1 if self.architecture["noise"] == 0 else (n - 1) / n  # as `principal_axes`
-        return float(loc @ loc + biased * np.sum(scale[jitter == 0] ** -2))
-
     def warn_of_few_rows(self) -> None:
         """Warn if the density of new vectors says little."""
         d = len(self.weights["gain"])
@@ -127,27 +122,79 @@ def untrained(
     """
     architecture = {name: getattr(settings, name) for name in ARCHITECTURE}
     strength = Regularization(noise=settings.noise, n_groups=settings.n_groups)
-    d, noise, permutation = X.shape[1], settings.noise, settings.permutation
-    if noise != 0 or permutation == "lu":
-        check_size(d, f"permutation={permutation!r} with noise={noise!r}")
-    if noise == 0:
-        standardization: Any = column_moments(X, rows)
-        power, level = 1.0, 0.0
-        variances = standardization[1] ** 2
+    noise, power, level = 0.0, 1.0, 0.0
+    if settings.noise == 0:
+        mean, deviation = column_moments(X, rows)
+        standardization: Any = mean, deviation
+        column_variances = deviation**2
     else:
+        check_size(X.shape[1], f"noise={settings.noise!r}")
         *standardization, regularized = principal_axes(X, rows, strength)
         noise, power, level = regularized.noise, regularized.power, regularized.level
-        variances = standardization[2] ** 2 @ standardization[1] ** 2
-    warn_of_massive_column(variances)
-    flow = _glow(d, architecture).to(getattr(torch, X.dtype.name))
+        mean, deviation, axes, _ = standardization
+        column_variances = axes**2 @ deviation**2 * (1 - 1 / len(rows))  # as `column_moments`
+    warn_of_massive_column(column_variances)
+    mean_square = float(mean @ mean + column_variances.sum())
+    flow = _glow(X.shape[1], architecture).to(getattr(torch, X.dtype.name))
     flow.initialize(rng, *standardization)
-    n_parameters = sum(parameter.numel() for parameter in flow.parameters())
-    moments = np.zeros((2, n_parameters), dtype=X.dtype)
-    weights = flow.arrays()
-    return FittedFlow(
-        architecture, float(noise), power, level, len(rows), rng, weights, moments
-    )
+    moments = np.zeros((2, sum(p.numel() for p in flow.parameters())), dtype=X.dtype)
+    start = architecture, float(noise), power, level, len(rows), mean_square
+    return FittedFlow(*start, rng, flow.arrays(), moments)
 
 
 def _glow(n_features: int, architecture: dict[str, Any]) -> Glow:
-    return Glow(n_features, *(architecture[name] for name in SHAPE))
+    n_levels, depth, noise = (architecture[name] for name in ARCHITECTURE[:3])
+    return Glow(n_features, n_levels, depth, rotates=noise != 0)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # an overflow shows in the result
+def column_moments(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of the columns of X over the given rows, in float64.
+
+    `Moments` would also sum products of columns, which can take longer than the training.
+    Differences are from the first row, so that a constant column has a deviation of exactly 0.
+    """
+    origin, scaler, spread = X[rows[0]].astype(np.float64), StandardScaler(), 0.0
+    for part in gen_batches(len(rows), 1024):
+        block = X[rows[part]] - origin
+        spread = max(spread, float(np.abs(block).max()))
+        scaler.partial_fit(block)
+    if not np.isfinite(scaler.var_).all():
+        raise ValueError(TOO_LARGE)
+    if 0 < spread < math.sqrt(np.finfo(np.float64).tiny / np.finfo(np.float64).eps):
+        raise ValueError(
+            f"X varies by no more than {spread:.3g}, whose square underflows float64. Scale X "
+            "to about 1."
+        )
+    return origin + scaler.mean_, np.sqrt(scaler.var_)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # an overflow shows in the result
+def principal_axes(
+    X: np.ndarray, rows: np.ndarray, strength: Regularization
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Regularized]:
+    """Principal axes of X over the given rows, and the weight of each in the noise filter.
+
+    Returns the mean (d,), the deviation along the axes (d,), 0 beyond the numerical rank, the
+    axes in columns (d, d), their positive gain (d,), and the regularization in use. The gain is
+    that of a `Whitening`; with a power below 1, in units of the largest deviation, since the
+    networks of a flow expect entries of about 1.
+    """
+    parts = (Moments.from_array(X[rows[part]]) for part in gen_batches(len(rows), 8192))
+    moments = reduce(Moments.merge, parts)
+    if not (np.isfinite(moments.quartic) and np.isfinite(moments.scatter).all()):
+        raise ValueError(TOO_LARGE)
+    variance, axes = decompose(moments.covariance())
+    if not variance[0] > 0:
+        raise ValueError(
+            f"All {moments.n} samples are equal: noise={strength.noise!r} needs samples that "
+            "differ. Fit on other samples, or set noise=0."
+        )
+    regularized = strength.of(moments, variance)
+    # Smaller eigenvalues are rounding errors; `decompose` has set the negative ones to 0.
+    least = rounding_error(variance)
+    deviation = np.sqrt(np.where(variance > least, variance, 0.0))
+    # A direction without variance has a gain in the limit only.
+    bounded = replace(regularized, eigenvalues=np.maximum(regularized.eigenvalues, least))
+    unit = bounded.eigenvalues[0] ** ((1 - regularized.power) / 2)
+    return moments.mean, deviation, axes, bounded.gain() / unit, regularized

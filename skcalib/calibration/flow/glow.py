@@ -1,19 +1,24 @@
 """Glow on vectors: the invertible network of :class:`NormalizingFlow`.
 
-Glow (arXiv:1807.03039, table 1) is built from *steps* of three transforms, ActNorm, a
-permutation and a coupling, grouped into *levels*. After each level but the last, half of the
-dimensions leave the flow for the latent vector and the other half go on.
+A *step* of Glow (arXiv:1807.03039, table 1) is an ActNorm, a permutation and a coupling. Here
+they are those of BERT-flow's code: the order of the dimensions is reversed, and one half of
+them shifts the other. The two halves of a reversed vector are those of the vector, the second
+first, each in reversed order. A network can read and write a half in any order, so here the
+halves change places, and no dimension moves.
+
+Steps are grouped into *levels*. At the end of each, the half that was shifted last leaves the
+flow for the latent vector, and the other half is what the next level gets, in the order of the
+columns: an odd number of reversals before is not continued.
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from skcalib.calibration.flow.transforms import ActNorm, Coupling, LULinear, Permutation
+WIDTH = 32  # of the two hidden layers of a coupling, as in BERT-flow's code
 
 
 class Standardize(nn.Module):
@@ -31,7 +36,7 @@ class Standardize(nn.Module):
     jitter: Tensor
     axes: Tensor | None
 
-    def __init__(self, n_features: int, rotates: bool = False):
+    def __init__(self, n_features: int, rotates: bool):
         super().__init__()
         self.register_buffer("loc", torch.zeros(n_features))
         self.register_buffer("axes", torch.eye(n_features) if rotates else None)
@@ -39,7 +44,7 @@ class Standardize(nn.Module):
         self.register_buffer("jitter", torch.zeros(n_features))
 
     def initialize(
-        self, mean: np.ndarray, deviation: np.ndarray, axes: np.ndarray | None = None
+        self, mean: np.ndarray, deviation: np.ndarray, axes: np.ndarray | None
     ) -> None:
         """Fix loc and scale. With axes, deviations and columns are along the axes.
 
@@ -72,25 +77,69 @@ class Standardize(nn.Module):
         if self.axes is not None:
             self.axes.copy_(torch.as_tensor(axes))
 
-    def columns(self, x: Tensor) -> Tensor:
-        """Map x (n, d) to y (n, d)."""
+    def forward(self, x: Tensor) -> Tensor:
         x = x - self.loc
-        return (x if self.axes is None else x @ self.axes).mul_(self.scale)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.columns(x), self.scale.log().sum()
+        return (x if self.axes is None else x @ self.axes) * self.scale
 
     def inverse(self, y: Tensor) -> Tensor:
         x = y / self.scale
         return (x if self.axes is None else x @ self.axes.T) + self.loc
 
 
+class _Linear(nn.Linear):
+    def reset_parameters(self) -> None:
+        """Start at zero: `Linear` would draw from torch's global generator."""
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+
+
+class Step(nn.Module):
+    """ActNorm and additive coupling: y1 = x1 a1 + b1 and y2 = x2 a2 + b2 + t(y1).
+
+    ``log_scale`` and ``shift`` hold the logarithm of a, and b, for x1 followed by x2. The
+    logarithm of the Jacobian determinant is the sum of ``log_scale`` for every row.
+    """
+
+    def __init__(self, n_conditioning: int, n_shifted: int):
+        super().__init__()
+        self.sizes = n_conditioning, n_shifted
+        self.log_scale = nn.Parameter(torch.zeros(sum(self.sizes)))
+        self.shift = nn.Parameter(torch.zeros(sum(self.sizes)))
+        self.network: Any = nn.Sequential(
+            _Linear(n_conditioning, WIDTH),
+            nn.ReLU(),
+            _Linear(WIDTH, WIDTH),
+            nn.ReLU(),
+            _Linear(WIDTH, n_shifted),
+        )
+
+    def initialize(self, rng: np.random.RandomState) -> None:
+        """Draw the hidden layers' weights; the last stays zero, as in Glow, section 3.3."""
+        for layer in self.network[:-1:2]:  # a ReLU follows each
+            # Half of what keeps the variance through a ReLU (He et al., 2015): after one epoch
+            # it fits better.
+            std = math.sqrt(0.5 / layer.in_features)
+            layer.weight.copy_(torch.as_tensor(rng.normal(0.0, std, layer.weight.shape)))
+
+    def forward(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
+        a1, a2 = self.log_scale.exp().split(self.sizes)
+        b1, b2 = self.shift.split(self.sizes)
+        y1 = torch.addcmul(b1, x1, a1)
+        return y1, torch.addcmul(b2, x2, a2) + self.network(y1)
+
+    def inverse(self, y1: Tensor, y2: Tensor) -> tuple[Tensor, Tensor]:
+        a1, a2 = self.log_scale.neg().exp().split(self.sizes)
+        b1, b2 = self.shift.split(self.sizes)
+        return (y1 - b1) * a1, (y2 - self.network(y1) - b2) * a2
+
+
 class Glow(nn.Module):
     """The whole flow, from u to z.
 
     z holds the halves in the order in which they leave; at the end, what is left after the last
-    level. Parameters are those of :class:`NormalizingFlow`; with ``noise`` the flow begins with
-    a rotation to principal axes.
+    level. Within a half, dimensions keep the order of the columns or, if the flow begins with a
+    rotation to principal axes (``rotates``), of the axes. With an odd depth the first half of a
+    level leaves, so that all dimensions keep that order.
 
     ``gain``, of shape (d,), filters what the flow maps: :meth:`forward` multiplies the
     standardized columns by it, :meth:`inverse` divides by it. Density and samples ignore it.
@@ -98,43 +147,27 @@ class Glow(nn.Module):
 
     gain: Tensor
 
-    def __init__(
-        self,
-        n_features: int,
-        n_levels: int,
-        depth: int,
-        coupling_width: int,
-        coupling: str,
-        permutation: str,
-        noise: float | str = 0.0,
-    ):
+    def __init__(self, n_features: int, n_levels: int, depth: int, rotates: bool):
         super().__init__()
         self.n_features = n_features
-        self.coupling, self.permutation = coupling, permutation
-        self.standardize = Standardize(n_features, rotates=noise != 0)
+        self.standardize = Standardize(n_features, rotates)
         self.register_buffer("gain", torch.ones(n_features))
-        mixing = LULinear if permutation == "lu" else Permutation
-        # A coupling needs 2 dimensions: small d have fewer levels.
-        n_levels = min(n_levels, n_features.bit_length() - 1)
-        self.widths = [n_features >> level for level in range(n_levels)]
         self.levels: Any = nn.ModuleList()
-        for width in self.widths:
-            level = nn.ModuleList()
+        width = n_features
+        # A step needs 2 dimensions: small d have fewer levels.
+        for _ in range(min(n_levels, n_features.bit_length() - 1)):
+            halves, level = (width - width // 2, width // 2), nn.ModuleList()
             for _ in range(depth):
-                halves = Coupling(width, coupling_width, coupling == "affine")
-                level.extend((ActNorm(width), mixing(width), halves))
+                halves = halves[::-1]
+                level.append(Step(*halves))
             self.levels.append(level)
+            width = halves[0]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Copy parameters and buffers into NumPy arrays."""
         return {name: t.cpu().numpy().copy() for name, t in self.state_dict().items()}
 
-    def steps(self) -> Iterator[tuple[Any, Any, Any, bool]]:
-        """Yield ActNorm, permutation and coupling of each step, and whether a level ends."""
-        for level in self.levels:
-            for start in range(0, len(level), 3):
-                yield *level[start : start + 3], start + 3 == len(level)
-
+    @torch.no_grad()
     def initialize(
         self,
         rng: np.random.RandomState,
@@ -143,40 +176,35 @@ class Glow(nn.Module):
         axes: np.ndarray | None = None,
         whitening: np.ndarray | None = None,
     ) -> None:
-        """Set the starting point: a standardization, then identities and permutations.
+        """Set the starting point, at which all that is trained is the identity.
 
-        A flow with ``noise`` needs principal axes in columns, the deviations along them, and
+        A flow that rotates needs principal axes in columns, the deviations along them, and
         ``whitening``, the factors that the map has in place of 1 / deviation. ``rng`` draws on
         the CPU, so that a seed gives the same start on every device.
         """
-        with torch.no_grad():
-            self.standardize.initialize(mean, deviation, axes)
-            if whitening is not None:
-                scale = self.standardize.scale.double().numpy()
-                # The inverse divides by the gain. With this lower limit, a rounding error of
-                # float32 stays below 1e-4 of a column's deviation.
-                self.gain.copy_(torch.as_tensor(whitening / scale).clamp(min=1e-3))
-            for module in self.modules():
-                if isinstance(module, Permutation) and self.permutation == "shuffle":
-                    module.index.copy_(torch.as_tensor(rng.permutation(len(module.index))))
-                elif isinstance(module, Coupling):
-                    module.initialize(rng)
+        self.standardize.initialize(mean, deviation, axes)
+        if whitening is not None:
+            scale = self.standardize.scale.double().numpy()
+            # The inverse divides by the gain. With this lower limit, a rounding error of
+            # float32 stays below 1e-4 of a column's deviation.
+            self.gain.copy_(torch.as_tensor(whitening / scale).clamp(min=1e-3))
+        for level in self.levels:
+            for step in level:
+                step.initialize(rng)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map u (n, d) to z (n, d); also return log |det dz/du|, shape (n,), in nats."""
-        x, logabsdet = self.standardize(x)
-        z, term = self.through_levels(x * self.gain)
-        # Not len(z): in a graph that would fix the number of rows.
-        return z, (logabsdet + self.gain.log().sum() + term).expand(z.shape[0])
+        logabsdet = self.log_determinant() + self.gain.log().sum()
+        return self.encode(x), logabsdet.expand(x.shape[0])
 
     def inverse(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Map z (n, d) to u (n, d); also return log |det du/dz|, shape (n,), in nats."""
-        u = self.back(z)
-        return u, -self.forward(u)[1]
+        logabsdet = self.log_determinant() + self.gain.log().sum()
+        return self.back(z), -logabsdet.expand(z.shape[0])
 
     def encode(self, x: Tensor) -> Tensor:
         """Map u (n, d) to z (n, d)."""
-        return self.forward(x)[0]
+        return self.through_levels(self.standardize(x) * self.gain)
 
     def back(self, z: Tensor) -> Tensor:
         """Map z (n, d) to u (n, d)."""
@@ -184,37 +212,39 @@ class Glow(nn.Module):
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Log-density of each row of x (n, d), shape (n,), in nats."""
-        x, logabsdet = self.standardize(x)
-        z, term = self.through_levels(x)
+        z = self.through_levels(self.standardize(x))
         base = -0.5 * (z.square().sum(dim=1) + self.n_features * math.log(2.0 * math.pi))
-        return base + logabsdet + term
+        return base + self.log_determinant()
 
     def decode(self, z: Tensor) -> Tensor:
         """Map z (n, d) to the u (n, d) whose density follows from that of z."""
         return self.standardize.inverse(self.back_through_levels(z))
 
-    def through_levels(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Map standardized columns to z; also return the log-determinant, in nats."""
-        logabsdet, leaving = x.new_zeros(()), []
+    def log_determinant(self) -> Tensor:
+        """Logarithm of the Jacobian determinant without the gain, that of all rows."""
+        scales = [step.log_scale for level in self.levels for step in level]
+        return torch.cat((self.standardize.scale.log(), *scales)).sum()
+
+    def through_levels(self, x: Tensor) -> Tensor:
+        """Map standardized columns to z."""
+        leaving = []
         for level in self.levels:
-            for transform in level:
-                x, term = transform(x)
-                logabsdet = logabsdet + term
-            if level is not self.levels[-1]:
-                kept = x.shape[1] // 2
-                leaving.append(x[:, kept:])
-                x = x[:, :kept]
-        return torch.cat((*leaving, x), dim=1), logabsdet
+            x1, x2 = x.split(level[0].sizes[::-1], dim=1)
+            for step in level:
+                x1, x2 = step(x2, x1)
+            leaving.append(x2)
+            x = x1
+        return torch.cat((*leaving, x), dim=1)
 
     def back_through_levels(self, z: Tensor) -> Tensor:
         """Map z to standardized columns."""
-        sizes = [width - width // 2 for width in self.widths[:-1]]
-        *leaving, x = z.split((*sizes, self.widths[-1]), dim=1)
+        sizes = [level[-1].sizes[1] for level in self.levels]
+        *leaving, x = z.split((*sizes, z.shape[1] - sum(sizes)), dim=1)
         for level in reversed(self.levels):
-            if level is not self.levels[-1]:
-                x = torch.cat((x, leaving.pop()), dim=1)
-            for transform in reversed(level):
-                x = transform.inverse(x)
+            x1, x2 = x, leaving.pop()
+            for step in reversed(level):
+                x2, x1 = step.inverse(x1, x2)
+            x = torch.cat((x1, x2), dim=1)
         return x
 
 

@@ -6,7 +6,7 @@ number of layers.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -22,32 +22,60 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from skcalib.base import progress, warn
 from skcalib.calibration.flow.fitted import FittedFlow, on_device, untrained
 from skcalib.calibration.flow.glow import Glow
-from skcalib.calibration.flow.gradient import AdditiveGradient, views
-from skcalib.calibration.flow.rows import shuffled_batches, split
 from skcalib.process.threads import one_torch_thread
 
+# Of Adam, as in BERT-flow's code.
+BETA1, BETA2, EPSILON, WEIGHT_DECAY = 0.9, 0.999, 1e-6, 0.01
+# Data of more bytes are shuffled by runs of rows, within pools of a quarter of this size.
+LARGE_BYTES = 2**30
 
-class AutogradGradient:
-    """Loss of a batch and its gradient by autograd, for any Glow, as an `AdditiveGradient`.
+NOT_FINITE = (
+    "The loss became NaN or infinite. The flow was reset to its last good state. Try a lower "
+    "learning_rate; if it is the loss of held-out rows, drop rows that are far from the others."
+)
 
-    The flow's own parameters are views of ``vector``.
+
+def split(
+    n_samples: int, validation_fraction: float | None, rng: np.random.RandomState
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows to train on and those to hold out, each in increasing order."""
+    if validation_fraction is None:
+        return np.arange(n_samples), np.arange(0)
+    n_held_out = int(n_samples * validation_fraction)
+    if n_held_out < 1 or n_samples - n_held_out < 2:
+        raise ValueError(
+            f"validation_fraction={validation_fraction} of {n_samples} samples holds out "
+            f"{n_held_out} and leaves {n_samples - n_held_out} to train on; at least 1 and "
+            "2 are needed. Set another fraction, pass more samples, or set None for no split."
+        )
+    order = rng.permutation(n_samples)
+    return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
+
+
+def shuffled_batches(
+    X: np.ndarray, rows: np.ndarray, batch_size: int, rng: np.random.RandomState
+) -> Iterator[np.ndarray]:
+    """Yield copies of the given rows of X in random order, batch by batch.
+
+    The last batch is filled up from the start of the order. Large data are shuffled in runs of
+    consecutive rows. As many runs as fit into a pool are read and shuffled row by row, so that
+    the file of a memory map is read in long stretches.
     """
-
-    order = slice(None)
-
-    def __init__(self, flow: Glow):
-        self._flow, self._parameters = flow, list(flow.parameters())
-        self.state = parameters_to_vector(self._parameters).detach().repeat(3, 1)
-        self.vector = self.state[0]
-        self.gradient = torch.zeros_like(self.vector)
-        vector_to_parameters(self.vector, self._parameters)
-
-    def __call__(self, batch: Tensor) -> Tensor:
-        """Write the gradient of the summed loss to ``gradient``; return that loss, in nats."""
-        loss = -self._flow.log_prob(batch).sum()
-        slopes = torch.autograd.grad(loss, self._parameters)
-        torch.cat([slope.flatten() for slope in slopes], out=self.gradient)
-        return loss.detach()
+    if X.nbytes <= LARGE_BYTES:
+        order = rng.permutation(rows)
+        order = np.concatenate((order, order[: -len(order) % batch_size]))
+        for batch in gen_batches(len(order), batch_size):
+            yield X[order[batch]]
+        return
+    runs = np.array_split(rows, -(-len(rows) // 256))
+    order = np.concatenate([runs[index] for index in rng.permutation(len(runs))])
+    order = np.concatenate((order, order[: -len(order) % batch_size]))
+    pool_rows = batch_size * max(1, LARGE_BYTES // (4 * batch_size * X[0].nbytes))
+    for part in gen_batches(len(order), pool_rows):
+        pool = X[np.sort(order[part])]
+        pool_order = rng.permutation(len(pool))
+        for batch in gen_batches(len(pool), batch_size):
+            yield pool[pool_order[batch]]
 
 
 class Adam:
@@ -62,50 +90,41 @@ class Adam:
     Without the correction the first few hundred steps are up to six times as long, so that a
     single epoch over some thousand sentences suffices.
 
-    ``state`` has the rows p, m and v; :meth:`write_back` brings the flow up to date. The flow
-    is on its device, and batches have at most ``n_rows`` rows.
+    ``state`` has the rows p, m and v. The parameters of the flow, which is on its device, are
+    views of p.
     """
 
-    def __init__(self, flow: Glow, moments: np.ndarray, n_rows: int, settings: Any):
-        self._flow, self._learning_rate = flow, settings.learning_rate
-        is_written = (flow.coupling, flow.permutation) == ("additive", "reverse")
-        self._gradient_of: AdditiveGradient | AutogradGradient = (
-            AdditiveGradient(flow, n_rows) if is_written else AutogradGradient(flow)
-        )
-        self.state = self._gradient_of.state
-        self.state[1:] = torch.as_tensor(moments, dtype=self.state.dtype)
-        matrices = [torch.full_like(p, p.ndim == 2) for p in flow.parameters()]
-        is_matrix = parameters_to_vector(matrices).detach()[self._gradient_of.order]
-        self._decay = 1.0 - settings.learning_rate * settings.weight_decay * is_matrix
-        self._denominator = torch.empty_like(self._decay)
-
-    @torch.no_grad()
-    def write_back(self) -> None:
-        """Write the parameters, as they are now, into the flow."""
-        flat = torch.empty_like(self._decay)
-        flat[self._gradient_of.order] = self.state[0]
-        parameters = list(self._flow.parameters())
-        for parameter, part in zip(parameters, views(flat, parameters), strict=True):
-            parameter.copy_(part)
+    def __init__(self, flow: Glow, moments: np.ndarray, learning_rate: float):
+        self._flow, self._learning_rate = flow, learning_rate
+        self._parameters = list(flow.parameters())
+        vector = parameters_to_vector(self._parameters).detach()
+        self.state = vector.repeat(3, 1)
+        self.state[1:] = torch.as_tensor(moments, dtype=vector.dtype)
+        vector_to_parameters(self.state[0], self._parameters)
+        matrices = [torch.full_like(p, p.ndim == 2) for p in self._parameters]
+        is_matrix = parameters_to_vector(matrices).detach()
+        self._decay = 1.0 - learning_rate * WEIGHT_DECAY * is_matrix
+        self._denominator = torch.empty_like(vector)
 
     def step(self, batch: Tensor) -> Tensor:
         """Take one step on a batch (b, d); return the loss before it, in nats per sample."""
-        loss, gradient = self._gradient_of(batch), self._gradient_of.gradient
-        beta1, beta2, epsilon = 0.9, 0.999, 1e-6  # those of BERT-flow's code
+        loss = -self._flow.log_prob(batch).mean()
+        slopes = torch.autograd.grad(loss, self._parameters)
         with torch.inference_mode():
             # BERT-flow clips the gradient in bits per dimension to norm 1, so that the limit
             # means the same at every d. That gradient is this one divided by n_bits.
-            n_bits = batch.numel() * math.log(2.0)
+            gradient = torch.cat([slope.flatten() for slope in slopes])
+            n_bits = batch.shape[1] * math.log(2.0)
             norm = torch.linalg.vector_norm(gradient)
             gradient.div_(norm.clamp_(min=n_bits))
 
             p, m, v = self.state
-            m.lerp_(gradient, 1.0 - beta1)
-            v.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-            root = torch.sqrt(v, out=self._denominator).add_(epsilon)
+            m.lerp_(gradient, 1.0 - BETA1)
+            v.mul_(BETA2).addcmul_(gradient, gradient, value=1.0 - BETA2)
+            root = torch.sqrt(v, out=self._denominator).add_(EPSILON)
             p.mul_(self._decay)
             p.addcdiv_(m, root, value=-self._learning_rate)
-            return loss / len(batch)
+            return loss.detach()
 
 
 class Trainer:
@@ -122,8 +141,7 @@ class Trainer:
         self.flow = start.network().to(device)
         self._X, self._rows, self._rng = X, rows, start.rng
         self._batch_size = settings.batch_size
-        n_rows = min(self._batch_size, 2 * len(rows))  # of a batch, filled up from others
-        self.adam = Adam(self.flow, start.moments, n_rows, settings)
+        self.adam = Adam(self.flow, start.moments, settings.learning_rate)
         self.n_kept = 0  # good states of the epochs so far
 
     @property
@@ -173,7 +191,6 @@ class Trainer:
 
     def evaluate(self, rows: np.ndarray) -> float:
         """Return the mean loss of the given rows, in nats, in float64."""
-        self.adam.write_back()
         blocks = (self._tensor(self._X[rows[block]]) for block in gen_batches(len(rows), 1024))
         with torch.inference_mode():
             # On the CPU: not every GPU has float64.
@@ -187,15 +204,14 @@ class Trainer:
         standardized columns, are relative to the largest entry of a row, or to 1 if that is
         more.
         """
-        self.adam.write_back()
         encode, decode = self.flow.through_levels, self.flow.back_through_levels
         with torch.inference_mode():
             rows = self._X[self._rows[: self._batch_size]]
-            x, _ = self.flow.standardize(self._tensor(rows))
+            x = self.flow.standardize(self._tensor(rows))
             z = self._tensor(np.random.RandomState(0).standard_normal(x.shape))
             sample = decode(z)
             start = torch.cat((x, z))
-            back = torch.cat((decode(encode(x)[0]), encode(sample)[0]))
+            back = torch.cat((decode(encode(x)), encode(sample)))
             errors = (back - start).abs().amax(dim=1) / start.abs().amax(dim=1).clamp(min=1.0)
             error, reach = float(errors.max()), float(sample.abs().max())
         # A sound flow stays far below: the worst seen in float32 were 1e-5 and 50 deviations.
@@ -237,37 +253,29 @@ def train(
     rows, held_out = split(len(X), validation_fraction, rng)
     start = replace(start, rng=rng) if start else untrained(X, rows, rng, settings)
     trainer = Trainer(start, X, rows, settings, device)
-    curve, n_batches = list(start.curve), n_epochs * trainer.n_steps
-    best_loss, best_state, stale, interrupted = math.inf, None, 0, False
+    curve, state, interrupted = list(start.curve), trainer.adam.state, False
+    best: tuple[float, Any] = math.inf, None  # loss of held-out rows, and the state
+    n_batches, n_before = n_epochs * trainer.n_steps, len(curve)
     bar = progress(n_batches, unit="batch", desc="NormalizingFlow", verbose=settings.verbose)
     try:
         with bar as advance:
-            for epoch in range(len(curve) + 1, len(curve) + 1 + n_epochs):
-                losses = [trainer.epoch(partial(advance, 1, f"epoch {epoch}"))]
+            while len(curve) < n_before + n_epochs:
+                losses = [trainer.epoch(partial(advance, 1, f"epoch {len(curve) + 1}"))]
                 if len(held_out):
                     losses.append(trainer.evaluate(held_out))
                 if not np.isfinite(losses).all():
-                    warn(
-                        "The loss became NaN or infinite. The flow was reset to its last good "
-                        "state. Try a lower learning_rate; if it is the loss of held-out rows, "
-                        "drop rows that are far from the others.",
-                        ConvergenceWarning,
-                    )
+                    warn(NOT_FINITE, ConvergenceWarning)
                     break
                 curve.append(losses)
-                stale = 0 if losses[-1] < best_loss - settings.tol else stale + 1
-                if losses[-1] < best_loss:
-                    best_loss = losses[-1]
-                    best_state = trainer.adam.state.clone() if len(held_out) else None
-                if stale == settings.n_iter_no_change:
-                    break
+                if len(held_out) and losses[-1] < best[0]:
+                    best = losses[-1], state.clone()
     except KeyboardInterrupt:
         if not trainer.n_kept:
             raise
         interrupted = True
-    if best_state is not None:
-        trainer.adam.state.copy_(best_state)
+    if best[1] is not None:
+        state.copy_(best[1])
     trainer.warn_of_divergence()
-    moments = trainer.adam.state[1:].cpu().numpy()
+    moments = state[1:].cpu().numpy()
     fitted = replace(start, weights=trainer.flow.arrays(), moments=moments, curve=curve)
     return fitted, interrupted

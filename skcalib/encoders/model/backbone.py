@@ -35,6 +35,9 @@ ENCODER_OF = ("t5", "mt5", "umt5")
 # Endings of tensors that go with quantized weights.
 SCALES = re.compile(r"(scales?|zeros|zero_points?|scale_inv|absmax|qweight)$")
 
+# Weights that change those of a model. Heads, which are left out, have other names.
+ADAPTERS = re.compile(r"(^|[._])(lora|adapter)")
+
 BUFFERS = {"position_ids", "token_type_ids", "inv_freq", "masked_bias"}
 LONGEST = 2**20  # most tokens of a text, for any model
 
@@ -226,9 +229,17 @@ def _check_weights(module: Any, report: dict[str, Any]) -> None:
         )
     if dropped := _dropped(report["unexpected_keys"], module):
         raise ValueError(
-            f"it has {len(dropped)} weights that {type(module).__name__} of transformers does "
-            f"not use, such as {dropped[0]!r}, so its vectors would be others. Use the release "
-            "of transformers that wrote it, or correct its config.json"
+            f"it has {len(dropped)} weight{'s' * (len(dropped) > 1)} that "
+            f"{type(module).__name__} of transformers does not use, such as {dropped[0]!r}, so "
+            "its vectors would be others. Use the release of transformers that wrote it, or "
+            "correct its config.json"
+        )
+    kind = getattr(module.config, "position_embedding_type", None) or ""
+    names = [name for name, _ in module.named_parameters()]
+    if kind.startswith("relative_key") and not any("distance" in name for name in names):
+        raise ValueError(
+            f"its config.json declares position_embedding_type={kind!r}, which this release of "
+            "transformers does not compute. Use the release that wrote it"
         )
     # In a weight of attention, NaN can give vectors that are finite and wrong.
     named = module.named_parameters()
@@ -248,7 +259,8 @@ def _dropped(names: Iterable[str], module: Any) -> list[str]:
     return sorted(
         name
         for name in inner
-        if name.partition(".")[0] in parts and name.rpartition(".")[2] not in BUFFERS
+        if (name.partition(".")[0] in parts and name.rpartition(".")[2] not in BUFFERS)
+        or ADAPTERS.search(name)
     )
 
 

@@ -14,8 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import from_scratch, warn
 from skcalib.compat import HasMethods, Interval, RealNotInt, StrOptions, _fit_context
 from skcalib.cosines import nearest_in_order
-from skcalib.encoders.any_encoder import as_encoder
-from skcalib.encoders.sides import of_side
+from skcalib.encoders.sides import first_of_queries
 from skcalib.inputs.texts import TextTransformer, as_texts, distinct
 from skcalib.inputs.vectors import distinct_vectors, warn_of_silent
 from skcalib.similarity.inputs import Side, check_queries
@@ -281,9 +280,7 @@ class SearchEncoder(TextTransformer):
         self._query_side, texts = self._document_side, []
         of_queries = self.query_encoder
         if of_queries is None and X is not None:
-            own = of_side(self.encoder, "query")
-            is_own = own is not as_encoder(self.encoder) and own is not self.encoder
-            of_queries = own if is_own else None
+            of_queries = first_of_queries(self.encoder)
         if queries is None and X is None:
             warn(
                 "Vectors of documents alone show neither the mean of queries nor the hubs, so "

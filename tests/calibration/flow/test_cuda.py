@@ -29,18 +29,14 @@ def cuda(request):
 
 
 def _flow(device, **changes):
-    settings = {"depth": 1, "coupling_width": 8, "batch_size": 50, "max_epochs": 2}
+    settings = {"depth": 1, "batch_size": 50, "max_epochs": 2}
     settings |= {"learning_rate": 3e-3, "random_state": 0}
     return NormalizingFlow(**settings | changes, device=device)
 
 
-@pytest.mark.parametrize(
-    ("coupling", "noise", "permutation"),
-    [("additive", 0.0, "reverse"), ("affine", "auto", "shuffle"), ("affine", "auto", "lu")],
-)
-def test_results_are_the_cpus(cuda, X, coupling, permutation, noise):
-    settings = {"coupling": coupling, "permutation": permutation, "noise": noise}
-    settings["validation_fraction"] = 0.1
+@pytest.mark.parametrize("noise", [0.0, "auto"])
+def test_results_are_the_cpus(cuda, X, noise):
+    settings = {"noise": noise, "validation_fraction": 0.1}
     X = X.astype(np.float64)
     expected, flow = _flow("cpu", **settings).fit(X), _flow(cuda, **settings).fit(X)
     np.testing.assert_allclose(flow.loss_curve_, expected.loss_curve_, rtol=1e-9)

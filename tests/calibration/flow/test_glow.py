@@ -9,19 +9,15 @@ import torch
 
 from skcalib import NormalizingFlow
 
-ARCHITECTURES = [
-    (*kind, *shape)
-    for kind in itertools.product(("additive", "affine"), ("reverse", "shuffle", "lu"))
-    for shape in ((1, 1, 0.0), (1, 3, 0.5), (2, 1, 0.5), (2, 3, 0.0))
-]
+# Levels, depth and noise.
+ARCHITECTURES = [(1, 1, 0.0), (1, 3, 0.5), (2, 1, 0.5), (2, 2, 0.0), (2, 3, 0.0)]
 
 
-def _random_flow(d, coupling, permutation, n_levels, depth, noise):
+def _random_flow(d, n_levels, depth, noise):
     """A flow in general position, in float64: nothing is zero that training would move."""
     rng = np.random.RandomState(0)
     X = rng.normal(size=(40, d)) * rng.uniform(0.5, 2.0, size=d) + rng.normal(size=d)
-    settings = {"coupling": coupling, "permutation": permutation, "coupling_width": 8}
-    settings |= {"n_levels": n_levels, "depth": depth, "noise": noise, "random_state": 0}
+    settings = {"n_levels": n_levels, "depth": depth, "noise": noise, "random_state": 0}
     flow = NormalizingFlow(device="cpu", **settings).fit(X).to_torch()
     with torch.no_grad():
         for parameter in flow.parameters():
@@ -40,8 +36,7 @@ def _untrained(X, **settings):
     ("architecture", "d"),
     [
         *itertools.product(ARCHITECTURES, (2, 7)),
-        *itertools.product(ARCHITECTURES[3::4], (3,)),
-        *itertools.product(ARCHITECTURES[3::4], (64, 384)),  # the largest of each kind
+        *itertools.product(ARCHITECTURES[-2:], (3, 64, 384)),
     ],
 )
 def test_flow_is_a_bijection_with_its_log_determinant(architecture, d):
@@ -71,18 +66,9 @@ def test_flow_is_a_bijection_with_its_log_determinant(architecture, d):
         assert torch.equal(tensor, before[name]), f"a pass changed {name}"
 
 
-@pytest.mark.parametrize(
-    ("coupling", "permutation", "noise"),
-    [
-        ("additive", "reverse", 0.0),
-        ("affine", "reverse", 2.0),
-        ("affine", "shuffle", 0.0),
-        ("additive", "lu", 2.0),
-        ("affine", "lu", 0.0),
-    ],
-)
-def test_density_integrates_to_one(coupling, permutation, noise):
-    flow = _random_flow(2, coupling, permutation, n_levels=2, depth=3, noise=noise)
+@pytest.mark.parametrize("noise", [0.0, 2.0])
+def test_density_integrates_to_one(noise):
+    flow = _random_flow(2, n_levels=2, depth=3, noise=noise)
     axis = torch.linspace(-25.0, 25.0, 501, dtype=torch.float64)
     grid = torch.cartesian_prod(axis, axis)
     cell = float(axis[1] - axis[0]) ** 2
@@ -90,17 +76,24 @@ def test_density_integrates_to_one(coupling, permutation, noise):
         assert float(flow.log_prob(grid).exp().sum()) * cell == pytest.approx(1.0, abs=1e-3)
 
 
-@pytest.mark.parametrize("permutation", ["reverse", "shuffle", "lu"])
-@pytest.mark.parametrize("d", [2, 5, 16])
-def test_a_new_flow_is_the_standardisation_up_to_order(permutation, d):
+@pytest.mark.parametrize(
+    ("d", "n_levels", "depth", "order"),
+    [
+        (2, 2, 3, range(2)),
+        (5, 2, 1, range(5)),
+        (16, 3, 3, range(16)),
+        (5, 1, 2, [3, 4, 0, 1, 2]),
+        (8, 3, 2, [4, 5, 6, 7, 2, 3, 1, 0]),
+    ],
+)
+def test_a_new_flow_is_the_standardisation(d, n_levels, depth, order):
+    """In the order of the columns; with an even depth, in that in which dimensions leave."""
     rng = np.random.RandomState(0)
     X = 3.0 + rng.normal(size=(200, d)) * np.geomspace(1e-3, 1e3, d)
-    flow = _untrained(X, coupling="affine", permutation=permutation).to_torch()
+    flow = _untrained(X, n_levels=n_levels, depth=depth).to_torch()
     z, logabsdet = flow(torch.from_numpy(X))
-    expected = (X - X.mean(axis=0)) / X.std(axis=0)
-    # Columns may come in another order: compare them sorted by their first entry.
-    z, expected = (a[:, a[0].argsort()] for a in (z.detach().numpy(), expected))
-    np.testing.assert_allclose(z, expected, rtol=1e-7, atol=1e-7)
+    expected = ((X - X.mean(axis=0)) / X.std(axis=0))[:, order]
+    np.testing.assert_allclose(z.detach(), expected, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(logabsdet.detach(), -np.log(X.std(axis=0)).sum(), atol=1e-7)
 
 
@@ -109,9 +102,9 @@ def test_a_new_flow_is_the_standardisation_up_to_order(permutation, d):
 )
 def test_every_level_keeps_two_dimensions(d, n_levels, expected):
     X = np.random.RandomState(0).normal(size=(50, d))
-    Z = _untrained(X, n_levels=n_levels, depth=1).transform(X)
-    np.testing.assert_array_equal(Z, _untrained(X, n_levels=expected, depth=1).transform(X))
-    fewer = _untrained(X, n_levels=max(1, expected - 1), depth=1).transform(X)
+    Z = _untrained(X, n_levels=n_levels, depth=2).transform(X)
+    np.testing.assert_array_equal(Z, _untrained(X, n_levels=expected, depth=2).transform(X))
+    fewer = _untrained(X, n_levels=max(1, expected - 1), depth=2).transform(X)
     assert np.array_equal(Z, fewer) is (expected == 1)
 
 
@@ -157,23 +150,9 @@ def test_scales_keep_a_quarter_of_the_range_free(fits, does_not):
 
 def test_hidden_layers_start_at_half_of_what_keeps_the_variance():
     X = np.random.RandomState(0).normal(size=(9, 256))
-    flow = _untrained(X, n_levels=1, depth=1, coupling_width=256).to_torch()
+    flow = _untrained(X, n_levels=1, depth=1).to_torch()
     *hidden, last = (m for m in flow.modules() if isinstance(m, torch.nn.Linear))
     for layer in hidden:
         expected = math.sqrt(0.5 / layer.in_features)
         assert float(layer.weight.detach().std()) == pytest.approx(expected, rel=0.03)
     assert float(last.weight.detach().abs().max()) < 1e-200
-
-
-def test_an_affine_coupling_scales_by_e_squared_at_most():
-    X = np.random.RandomState(0).normal(size=(500, 4))
-    settings = {"n_levels": 1, "depth": 1, "coupling_width": 8}
-    flow = _untrained(X, coupling="affine", **settings).to_torch()
-    start = flow(torch.from_numpy(X))[1]
-    with torch.no_grad():
-        for layer in (m for m in flow.modules() if isinstance(m, torch.nn.Linear)):
-            for parameter in layer.parameters():
-                parameter.normal_(0.0, 100.0, generator=torch.Generator().manual_seed(0))
-        moved = flow(torch.from_numpy(X))[1] - start
-    limits = float(moved.min()), float(moved.max())
-    assert limits == pytest.approx((-2 * 2.0, 2 * 2.0))  # of two dimensions

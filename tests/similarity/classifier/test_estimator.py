@@ -109,7 +109,7 @@ def test_a_new_text_is_encoded_once_where_a_pipeline_calibrates():
 def test_a_few_texts_mislead_no_names():
     """Texts of four classes differ more by what they are about, which names do not say."""
     lost = []
-    for seed in range(5):
+    for seed in range(12):
         rng = np.random.default_rng(seed)
         places, others = rng.normal(size=(4, 16)), 1.5 * rng.normal(size=(8, 16))
         labels = rng.integers(4, size=512)
@@ -210,20 +210,24 @@ def test_a_class_of_most_texts_that_have_nothing_in_common():
 
 def test_texts_without_label_do_not_drag_classes_that_are_no_topics():
     """The texts divide by topic. The classes divide each topic, which shows less."""
-    rng = np.random.default_rng(0)
-    topic, side = rng.integers(0, 2, (2, 2000))
-    X = rng.normal(size=(2000, 40))
-    X[:, 0] += 5 * topic
-    X[:, 1] += 3 * side
-    vectors = TextEncoder(lambda texts: X[[int(text) for text in texts]])
-    encoder = make_pipeline(vectors, Whitening(noise="auto"))
-    labels = np.full(2000, None)
-    for s in (0, 1):  # more labels of a class are of one topic
-        for t, n in ((s, 5), (1 - s, 3)):
-            labels[np.flatnonzero((side == s) & (topic == t))[:n]] = s
-    texts = [str(i) for i in range(2000)]
-    predicted = ZeroShotClassifier(encoder).fit(texts, labels).predict(texts)
-    assert np.mean(predicted == side) > np.mean(predicted == topic)
+    right, dragged = [], []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        topic, side = rng.integers(0, 2, (2, 2000))
+        X = rng.normal(size=(2000, 40))
+        X[:, 0] += 5 * topic
+        X[:, 1] += 3 * side
+        vectors = TextEncoder(lambda texts, X=X: X[[int(text) for text in texts]])
+        encoder = make_pipeline(vectors, Whitening(noise="auto"))
+        labels = np.full(2000, None)
+        for s in (0, 1):  # more labels of a class are of one topic
+            for t, n in ((s, 5), (1 - s, 3)):
+                labels[np.flatnonzero((side == s) & (topic == t))[:n]] = s
+        texts = [str(i) for i in range(2000)]
+        predicted = ZeroShotClassifier(encoder).fit(texts, labels).predict(texts)
+        right.append(np.mean(predicted == side))
+        dragged.append(np.mean(predicted == topic))
+    assert np.mean(right) > np.mean(dragged) + 0.05
 
 
 def test_few_labels_that_lead_to_the_same_topics_leave_no_doubt():

@@ -218,7 +218,7 @@ def test_it_comes_back_from_a_pickle_and_clones():
 def test_a_scale_measures_its_scores():
     scale = SimilarityScale().fit(SEARCH.vectors_[:200], unanswerable=SEARCH.encode_query(NEW))
     scores = SEARCH.kneighbors(NEW, 400)[0]
-    threshold = scale.threshold(0.1, per="query")
+    threshold = scale.threshold(0.1, per="query", confidence=None)
     unanswered = (SEARCH.encode_query(NEW) @ SEARCH.vectors_[:200].T).max(axis=1)
     assert np.mean(unanswered >= threshold) == pytest.approx(0.1, abs=0.011)
     assert scale.p_value(scores[0]).shape == (400,)
