@@ -39,7 +39,7 @@ def main(n, exact, folder):
     first, second = lists(n, folder)
     n_lists = max(16, int(2 * n**0.5))
     ways = {
-        f"{probes} of {n_lists} inverted lists": FaissNeighbors(9, n_lists, probes)
+        f"{probes} of {n_lists} inverted lists": FaissNeighbors(11, n_lists, probes)
         for probes in (8, 32)
     }
     if exact:
@@ -51,7 +51,7 @@ def main(n, exact, folder):
         i, j = matcher.pairs_.T
         true = (i == j) & (i < n // 2)
         print(
-            f"{n:,} x {n:,}, {name}: {seconds:.0f} s, {matcher.n_mutual_:,} mutual, "
+            f"{n:,} x {n:,}, {name}: {seconds:.0f} s, {len(matcher.mutual_pairs_):,} mutual, "
             f"{true.sum():,} true of {n // 2:,}, {(~true).sum():,} false",
             flush=True,
         )

@@ -6,17 +6,17 @@ pairs that one way lists. Shops sell the same products, and "same" are pairs tha
 to be one product; "others" are all further pairs, also of a series ("8 GB, blue" and "8 GB,
 pink"), or of two texts that nobody has compared.
 
-"characters" are n-grams of `TfidfVectorizer(analyzer="char_wb")`, whose cosines a random
-projection keeps; "above .8" is a threshold on the cosine without it.
+"characters" are n-grams of `TfidfVectorizer(analyzer="char_wb")` in the dimensions of a
+`TruncatedSVD`; "above" are three lines of scikit-learn, thresholds on the cosine without it.
 """
 
 import numpy as np
 from data import labeled, side
 from duplicates import GUARD, misspelt
 from scipy.sparse import triu
+from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
-from sklearn.random_projection import GaussianRandomProjection
 
 from skcalib import Duplicates, TextEncoder
 
@@ -75,7 +75,7 @@ def ways(encode, texts):
     vectorizer = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4))
     encoders = {
         "model": TextEncoder(lambda asked: raw[[row[text] for text in asked]]),
-        "characters": make_pipeline(vectorizer, GaussianRandomProjection(512, random_state=0)),
+        "characters": make_pipeline(vectorizer, TruncatedSVD(256, random_state=0)),
     }
     for name, encoder in encoders.items():
         model = Duplicates(encoder, false_pairs=max(BUDGETS)).fit(texts)
@@ -85,6 +85,8 @@ def ways(encode, texts):
             for way, kept in ((name, slice(None)), (f"{name}, guard", same)):
                 yield way, false_pairs, found.threshold_, found.pairs_[kept]
     X = vectorizer.fit_transform(texts)
-    above = triu(X @ X.T, 1).tocoo()
-    above = np.column_stack([above.row, above.col])[above.data > 0.8]
-    yield "characters above .8", "", 0.8, above
+    cosines = triu(X @ X.T, 1).tocoo()
+    pairs = np.column_stack([cosines.row, cosines.col])
+    for least in (0.6, 0.7, 0.8):
+        way = f"characters above {least}".replace("0.", ".")
+        yield way, "", least, pairs[cosines.data > least]

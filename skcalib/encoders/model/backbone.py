@@ -229,10 +229,9 @@ def _check_weights(module: Any, report: dict[str, Any]) -> None:
         )
     if dropped := _dropped(report["unexpected_keys"], module):
         raise ValueError(
-            f"it has {len(dropped)} weight{'s' * (len(dropped) > 1)} that "
-            f"{type(module).__name__} of transformers does not use, such as {dropped[0]!r}, so "
-            "its vectors would be others. Use the release of transformers that wrote it, or "
-            "correct its config.json"
+            f"it has weights that {type(module).__name__} of transformers does not use, such "
+            f"as {dropped[0]!r} ({len(dropped)} in all), so its vectors would be others. Use "
+            "the release of transformers that wrote it, or correct its config.json"
         )
     kind = getattr(module.config, "position_embedding_type", None) or ""
     names = [name for name, _ in module.named_parameters()]

@@ -17,8 +17,6 @@ from skcalib.similarity.matcher.spelling import nearest_spelled, spelled_alike
 
 NEAREST = 10  # records that are compared with each
 SAMPLE = 2000  # records at most, among whose cosines one stands out
-# The least deviation of a record, as a share of the mean of all; a few records may have none.
-LEAST = 0.2
 
 
 class Records(NamedTuple):
@@ -49,7 +47,7 @@ class Usual(NamedTuple):
             kept = np.partition(cosines, -n_left_out, axis=1)[:, :-n_left_out]
             mean[rows] = kept.mean(axis=1, dtype=np.float64)
             deviation[rows] = kept.std(axis=1, dtype=np.float64)
-        return cls(mean, deviation)
+        return cls(mean, np.maximum(deviation, 1 - EQUAL))
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,6 @@ class PairScores:
     """Scores of pairs of two lists, or of one list with itself."""
 
     usual: tuple[Usual, Usual]
-    least: float  # deviation
     alike: float = 0.0  # mean product of n-grams
     spread: float = 1.0  # its standard deviation
     weight: float = 0.0  # of n-grams
@@ -70,22 +67,21 @@ class PairScores:
             Usual.of(first.vectors, samples[1].vectors, n_left_out),
             Usual.of(second.vectors, samples[0].vectors, n_left_out),
         )
-        least = max(LEAST * np.mean([u.deviation.mean() for u in usual]), 1 - EQUAL)
         one, other = (sample.n_grams for sample in samples)
         if one is None or other is None:
-            return cls(usual, least)
+            return cls(usual)
         products = (one @ other.T).toarray()
         others = products[np.eye(*products.shape) == 0]  # not with itself
         alike = float(others.mean())
         if like is not None:
-            return cls(usual, least, alike, like.spread, like.weight)
+            return cls(usual, alike, like.spread, like.weight)
         spread = max(float(others.std()), 1 - EQUAL)
         own = np.arange(len(samples[0].vectors))
         near = nearest(samples[0].vectors, second.vectors, 1)[1][:, 0]
         of_near = spelled_alike(samples[0].n_grams, own, second.n_grams, near)
         distance = (of_near.mean() - alike) / np.sqrt((spread**2 + of_near.var()) / 2)
         weight = max(distance, 0.0) ** 4 / (1 + distance**4)
-        return cls(usual, least, alike, spread, float(weight))
+        return cls(usual, alike, spread, float(weight))
 
     def of_new(self, new: Records, second: Records) -> Self:
         """Return scores of new records with the second list of a fit."""
@@ -101,7 +97,7 @@ class PairScores:
         z = np.arctanh(np.clip(cosines, -EQUAL, EQUAL))
         scores = np.zeros(len(i))
         for usual, rows in zip(self.usual, (i, j), strict=True):
-            scores += (z - usual.mean[rows]) / np.maximum(usual.deviation[rows], self.least) / 2
+            scores += (z - usual.mean[rows]) / (2 * usual.deviation[rows])
         if self.weight > 0:
             alike = spelled_alike(one.n_grams, i, other.n_grams, j) - self.alike
             scores += self.weight * alike / self.spread
