@@ -17,7 +17,8 @@ the worst difference.
 - "answers": mean of the share of questions answered right and of those without an answer that
   get none, promised 5 % false ones. The three lines take the quantile of each stored
   question's largest cosine with one that has another answer.
-- "names", "three labels": accuracy by the names of classes, and by three labels of each.
+- "names", "three labels": accuracy by the names of classes, and by three labels of each; in
+  skewed sets the mean of accuracy and balanced accuracy.
 - "no class": mean of the shares of texts kept of known classes and rejected of others.
 - "matches", "copies": F1 of the listed pairs, half of both lists with partners, ten draws;
   and planted copies among 4,000 texts, without an interval.
@@ -292,7 +293,15 @@ def of_names(encode, options):
             hits[step] = bench.classes[cosines.argmax(axis=1)] == bench.labels
         model = ZeroShotClassifier(bench.encoder, [*bench.classes]).fit(list(bench.pool))
         hits[OURS] = model.predict(list(bench.new)) == bench.labels
-        yield name, "accuracy", drawn(hits)
+        weights = weights_of(bench)
+        yield name, "accuracy", drawn({step: hit * weights for step, hit in hits.items()})
+
+
+def weights_of(bench):
+    """Weights by which a mean of hits is accuracy, or in skewed sets that and balanced one."""
+    _, codes, counts = np.unique(bench.labels, return_inverse=True, return_counts=True)
+    balanced = len(codes) / (len(counts) * counts)
+    return (1 + balanced[codes]) / 2 if bench.is_skewed else np.ones(len(codes))
 
 
 def of_labels(encode, options):
@@ -315,7 +324,9 @@ def of_labels(encode, options):
                 OURS: model.predict(list(bench.new)),
             }.items():
                 hits.setdefault(step, []).append(predicted == bench.labels)
-        yield name, "accuracy", drawn({step: np.mean(h, axis=0) for step, h in hits.items()})
+        weights = weights_of(bench)
+        means = {step: np.mean(hit, axis=0) * weights for step, hit in hits.items()}
+        yield name, "accuracy", drawn(means)
 
 
 def of_no_class(encode, options):
