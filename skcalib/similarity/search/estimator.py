@@ -1,6 +1,6 @@
 """SearchEncoder: documents and queries as vectors whose inner product ranks better."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import from_scratch, warn
+from skcalib.base import estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, RealNotInt, StrOptions, _fit_context
 from skcalib.cosines import nearest_in_order, sparse_products
 from skcalib.encoders.sides import first_of_queries
@@ -34,7 +34,7 @@ class DenseSparse(NamedTuple):
     sparse: csr_matrix  # (n_texts, n_terms), float32
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class SearchEncoder(TextTransformer):
     """Encode documents and queries for a search by inner product, which ranks better.
 
