@@ -232,7 +232,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             text: (known | added)[text] for text in np.array([*known, *more], object)[order]
         }
         search = copy(self.search_)  # an error below leaves this store as it is
-        search._store(unit[order], [*stored], _codes(stored)[1])
+        words = None if search._words is None else search._words.documents([*stored])
+        search._store(unit[order], words, _codes(stored)[1])
         return self._keep(stored, unit[order], search, self._unanswerable)
 
     def predict(self, X: Any) -> np.ndarray:

@@ -74,8 +74,10 @@ class HubColumns(Step):
         if self.weight > 0:
             near = hubness(X.astype(np.float32, copy=False), self.bank, self.n_neighbors)
             penalty = self.weight * near
-        rest = np.sqrt(np.maximum(1 - penalty**2, 0))
-        return (HALF * np.column_stack([X, -penalty, rest])).astype(X.dtype)
+        out = np.empty((len(X), X.shape[1] + 2), X.dtype)
+        np.multiply(X, HALF, out=out[:, :-2])
+        out[:, -2], out[:, -1] = -HALF * penalty, HALF * np.sqrt(np.maximum(1 - penalty**2, 0))
+        return out
 
     def linear_map(self) -> AffineMap:
         """Return the map that exports use; only without a weight there is one."""
