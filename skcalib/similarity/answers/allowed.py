@@ -1,12 +1,12 @@
 """The nearest of the stored questions that may answer one that is asked."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Self
 
 import numpy as np
 
-from skcalib.inputs.texts import distinct
 from skcalib.similarity.search.estimator import SearchEncoder
 
 CANDIDATES = 10  # stored questions that are compared first
@@ -17,29 +17,22 @@ NONE = -2.0  # below all scores
 class Keys:
     """What decides whether a stored question may answer: other answers, equal details.
 
-    ``answers`` are codes, -1 for no answer; ``details`` are those of the guard, 0 without one,
-    and -1 for details that no stored question has.
+    ``answers`` are codes, -1 for none, and ``details`` are what the guard returns, if any.
     """
 
     answers: np.ndarray
     details: np.ndarray
     guard: Any = None
-    known: dict[Hashable, int] | None = None  # codes of details
 
     @classmethod
-    def of(cls, answers: np.ndarray, stored: Iterable[str], guard: Any) -> Self:
-        """Return the keys of stored questions, with the codes of their answers."""
-        if guard is None:
-            return cls(answers, np.zeros(len(answers), int))
-        found, codes = distinct([guard.details(text) for text in stored])
-        return cls(answers, codes, guard, {details: i for i, details in enumerate(found)})
+    def of(cls, answers: np.ndarray, texts: Collection[str], guard: Any) -> Self:
+        """Return the keys of questions, with the codes of their answers."""
+        details = map(guard.details, texts) if guard is not None else repeat(0, len(texts))
+        return cls(answers, np.fromiter(details, object, len(texts)), guard)
 
     def asked(self, texts: list[str]) -> Self:
         """Return the keys of questions without an answer of their own."""
-        details = np.zeros(len(texts), int)
-        if self.guard is not None and self.known is not None:
-            details[:] = [self.known.get(self.guard.details(text), -1) for text in texts]
-        return type(self)(np.full(len(texts), -1), details)
+        return self.of(np.full(len(texts), -1), texts, self.guard)
 
     def __getitem__(self, rows: np.ndarray) -> Self:
         return type(self)(self.answers[rows], self.details[rows])
