@@ -13,7 +13,7 @@ from skcalib.base import warn
 from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.inputs.files import is_table, lines_of, rows_of
 
-PARAMS = "prompt", "overflow", "max_length", "layer_merge"  # of `BertEncoder`
+PARAMS = "prompt", "overflow", "max_length"  # of `BertEncoder`
 
 
 def add_encoding(add: Callable[..., Any], *, queries: bool = True) -> None:

@@ -192,7 +192,7 @@ def test_command_line_makes_the_table_and_the_file(data_home, tiny_bert, tmp_pat
     output = tmp_path / "results.csv"
     command = f"--model {tiny_bert} --tasks stsb,sts12 --pooling mean,cls --layers=-1,1+2"
     options = f"--data-home {data_home} --memory {tmp_path} --output {output}"
-    calibrators = "--calibrators raw,whitening --n-components 2 --noise 0 --shrinkage 0.5"
+    calibrators = "--calibrators raw,whitening --n-components 2 --noise 0.5"
     arguments = f"evaluate {command} {options} {calibrators} --fit-on {sentences}"
     assert main(arguments.split()) == 0
     with output.open(newline="") as stream:
@@ -200,11 +200,11 @@ def test_command_line_makes_the_table_and_the_file(data_home, tiny_bert, tmp_pat
     assert len(rows) == 8
     assert len(capsys.readouterr().out.splitlines()) == 10
     settings = {"pooling": "mean", "layers": "1+2", "fit_on": str(sentences)}
-    settings["calibrator"] = str(Whitening(2, shrinkage=0.5))
+    settings["calibrator"] = str(Whitening(2, noise=0.5))
     assert rows[3].items() >= settings.items()
     # The same store: cosines in two dimensions are so close that a last bit reorders them.
     encoder = BertEncoder(tiny_bert, layers=(1, 2), memory=tmp_path)
-    pipeline = make_pipeline(encoder, Whitening(2, shrinkage=0.5))
+    pipeline = make_pipeline(encoder, Whitening(2, noise=0.5))
     texts = ["a man plays", "the snow at night", "an old horse runs"]
     table = evaluate_sts(pipeline, ["stsb", "sts12"], fit_on=texts, data_home=data_home)
     found = [float(rows[3][column]) for column in table.columns]
@@ -224,17 +224,16 @@ def test_command_line_keeps_no_vectors_unless_asked(tiny_bert, tmp_path, monkeyp
 
 def test_options_of_whitenings_give_a_row_each(tiny_bert, tmp_path, capsys):
     command = f"evaluate --model {tiny_bert} --tasks toy --output {tmp_path / 'rows.csv'}"
-    options = "--calibrators raw,whitening --n-components all,4 --noise 1,auto --smoothing"
+    options = "--calibrators raw,whitening --n-components all,4 --noise 1,auto"
     assert main([*command.split(), *options.split()]) == 0
     with (tmp_path / "rows.csv").open(newline="") as stream:
         found = [row["calibrator"] for row in csv.DictReader(stream)]
     whitenings = [Whitening(k, noise=noise) for k in (None, 4) for noise in (1.0, "auto")]
-    names = ["raw", *map(str, whitenings)]
-    assert found == [*names, *(f"{name}, smoothed" for name in names)]
+    assert found == ["raw", *map(str, whitenings)]
     assert len(capsys.readouterr().out.splitlines()) == 2 + len(found)
 
 
-@pytest.mark.parametrize("option", ["--noise high", "--shrinkage 1.2.3", "--n-components few"])
+@pytest.mark.parametrize("option", ["--noise high", "--noise 1.2.3", "--n-components few"])
 def test_options_of_whitenings_are_checked(option, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["evaluate", *option.split()])
@@ -289,15 +288,16 @@ def test_a_file_without_texts_is_named(content, message, tmp_path, capsys):
     assert "is a folder; give a file" in capsys.readouterr().err
 
 
-def test_command_replaces_a_file_by_force_only(tmp_path, capsys, tiny_bert):
-    texts, command = tmp_path / "texts", ["evaluate", "--tasks", "toy", "-q"]
-    texts.write_text("the dog\na cat\n")
-    command += ["--model", str(tiny_bert), "--calibrators", "raw", "--fit-on", str(texts)]
-    assert main([*command, "--output", str(texts)]) == 2
-    assert f"{str(texts)!r} exists. Choose another, or use --force" in capsys.readouterr().err
-    assert main([*command, "--output", str(texts), "--force"]) == 0  # which it also reads
-    assert texts.read_text().startswith("model,pooling")
-    assert (tmp_path / "texts~").read_text() == "the dog\na cat\n"
+def test_command_keeps_a_file_that_exists(tmp_path, capsys, tiny_bert):
+    output, command = tmp_path / "scores.csv", ["evaluate", "--tasks", "toy", "-q"]
+    command += ["--model", str(tiny_bert), "--calibrators", "raw", "--output", str(output)]
+    output.write_text("mine\n")
+    assert main(command) == 2
+    assert f"{str(output)!r} exists. Choose another, or remove it" in capsys.readouterr().err
+    assert output.read_text() == "mine\n"
+    output.write_text("")  # of a process that was killed
+    assert main(command) == 0
+    assert output.read_text().startswith("model,pooling")
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,6 @@ def test_command_replaces_a_file_by_force_only(tmp_path, capsys, tiny_bert):
         (["--noise", "auto,-1"], "'noise' parameter of Whitening"),
         (["--n-components", "4,0"], "'n_components' parameter of Whitening"),
         (["--n-components", "4,99"], "--n-components 99 exceeds the 16 dimensions"),
-        (["--n-components", "17", "--smoothing"], "--n-components 17 exceeds the 16"),
     ],
 )
 def test_command_refuses_before_the_first_row(options, message, tiny_bert, tmp_path, capsys):

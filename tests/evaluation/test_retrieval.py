@@ -16,7 +16,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skcalib import BertEncoder, GroupErasure, SearchEncoder, Whitening
+from skcalib import BertEncoder, SearchEncoder, Whitening
 from skcalib.__main__ import main
 from skcalib.evaluation import evaluate_retrieval
 
@@ -617,33 +617,6 @@ def test_equal_cosines_are_found_equal_whatever_their_last_bits(tmp_path, seed):
         ranked = sorted(zip(keys, documents, strict=True), reverse=True)[:10]
         recall.append(sum((query, name, 1) in qrels for _, name in ranked) / 8)
     assert found == pytest.approx(100 * np.mean(recall))
-
-
-@pytest.mark.filterwarnings("ignore:.*groups have fewer than 20")
-def test_command_scores_documents_and_queries_as_groups(tiny_bert, words, tmp_path, capsys):
-    documents = {f"d{i}": f"{word} {words[i // 2]}" for i, word in enumerate(words[:40])}
-    queries = {f"q{i}": f"{word} dog" for i, word in enumerate(words[:12])}
-    folder = write(tmp_path, documents, queries, [(f"q{i}", f"d{i}", 1) for i in range(12)])
-    output = tmp_path / "scores.csv"
-    command = ["evaluate", "--retrieval", str(folder), "--model", str(tiny_bert), "-q"]
-    command += ["--calibrators", "raw,search", "--smoothing", "--query-prompt", "the "]
-    assert main([*command, "--output", str(output)]) == 0
-    rows = {row["calibrator"]: row for row in csv.DictReader(output.read_text().splitlines())}
-    assert list(rows) == ["raw", "search", "raw, smoothed", "search, smoothed"]
-    of_documents, of_queries = BertEncoder(tiny_bert), BertEncoder(tiny_bert, prompt="the ")
-    sides = [
-        of_documents.fit_transform([*documents.values()]),
-        of_queries.fit_transform([*queries.values()]),
-    ]
-    erasure = GroupErasure()
-    X = erasure.fit(np.vstack(sides), groups=[0] * len(documents) + [1] * 12)
-    X = erasure.transform(np.vstack(sides))
-    steps = of_documents, erasure, Whitening(noise="auto").fit(X)
-    pipeline = Pipeline([(str(i), step) for i, step in enumerate(steps)])
-    table = evaluate_retrieval(pipeline, folder, queries_encoder=of_queries)
-    assert float(rows["search"]["nDCG@10"]) == pytest.approx(table.scores[0, 0], abs=0.01)
-    assert main(["evaluate", "--tasks", "toy", "--calibrators", "search"]) == 2
-    assert "--calibrators search needs --retrieval" in capsys.readouterr().err
 
 
 def test_queries_of_one_template_are_one_piece_of_evidence(tmp_path):
