@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     groups = "approximate number of topics or groups; default: the number of labels"
     add("--n-groups", type=int, metavar="K", help=groups)
     add("--n-texts", type=int, default=2000, help="sample of texts; default: 2000")
-    add_encoding(add, queries=False)
+    add_encoding(add)
     add("-q", "--quiet", action="store_true", help="no progress bar")
 
 

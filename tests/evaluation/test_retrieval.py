@@ -1,6 +1,5 @@
 """evaluate_retrieval: the measures of trec_eval, on collections in BEIR's layout."""
 
-import csv
 import json
 import os
 import re
@@ -16,8 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skcalib import BertEncoder, SearchEncoder, Whitening
-from skcalib.__main__ import main
+from skcalib import SearchEncoder, Whitening
 from skcalib.evaluation import evaluate_retrieval
 
 # The tiny BERT knows fifty words.
@@ -517,39 +515,6 @@ def sentences(tmp_path, texts):
     queries = {str(i): " ".join(text.split()[:3]) for i, text in enumerate(distinct)}
     qrels = [(i, (int(i) + k) % len(distinct), 2 - k) for i in documents for k in range(2)]
     return write(tmp_path / "sentences", documents, queries, qrels, split="dev")
-
-
-def test_command_line_makes_the_table_and_the_file(tiny_bert, sentences, tmp_path, capsys):
-    output = tmp_path / "results.csv"
-    command = f"evaluate --retrieval {sentences} --split dev --model {tiny_bert} --layers 1"
-    options = f"--n-components 4 --noise 0.1 --memory {tmp_path} --output {output}"
-    prompts = ["--prompt", "the man ", "--query-prompt", "a dog "]
-    assert main([*command.split(), *options.split(), *prompts]) == 0
-    encoders = [
-        BertEncoder(tiny_bert, layers=1, pooling="mean", prompt=prompt, memory=tmp_path)
-        for prompt in prompts[1::2]
-    ]
-    raw = encoders[0]
-    whitening = Whitening(4, noise=0.1)
-    given = {"mean 1 raw": raw, f"mean 1 {whitening}": make_pipeline(raw, whitening)}
-    table = evaluate_retrieval(given, sentences, split="dev", queries_encoder=encoders[1])
-    assert capsys.readouterr().out == f"{table}\n"
-    with output.open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    assert [row["calibrator"] for row in rows] == ["raw", str(whitening)]
-    found = [[float(row[column]) for column in table.columns] for row in rows]
-    assert_allclose(found, table.scores, atol=0.0051)
-    same = evaluate_retrieval(given, sentences, split="dev")
-    assert (same.scores != table.scores).any()  # the prompt matters
-
-
-def test_command_line_fits_on_a_file_and_ends_with_a_message(tiny_bert, sentences, capsys):
-    command = ["evaluate", "--model", tiny_bert, "--retrieval", str(sentences)]
-    assert main(command) == 2
-    assert "error: There is no qrels/test.tsv" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main([*command, "--tasks", "toy"])
-    assert "not allowed with argument" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
