@@ -1,6 +1,6 @@
 """Neighbor smoothing: each vector moves toward its nearest neighbors."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, clone
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import FloatTransformer, VersionedState, from_scratch
+from skcalib.base import FloatTransformer, VersionedState, estimator, from_scratch
 from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.cosines import EQUAL, rows_in_memory, rows_near
 from skcalib.inputs.vectors import LAST_BIT, checked_rows, unit_rows, warn_of_silent
@@ -19,7 +19,7 @@ from skcalib.inputs.vectors import LAST_BIT, checked_rows, unit_rows, warn_of_si
 ZERO = 2 * LAST_BIT
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, BaseEstimator):
     """Move vectors toward their nearest neighbors: for topics, intents, classes and clusters.
 

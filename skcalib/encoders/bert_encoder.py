@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, replace
 from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import warn
+from skcalib.base import estimator, from_scratch, warn
 from skcalib.compat import Interval, StrOptions, _fit_context
 from skcalib.encoders.model.carried import ModelFiles
 from skcalib.encoders.model.declared import declared, wants_prompt
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class BertEncoder(WithMemory, TextTransformer):
     """Encode texts as vectors with a frozen BERT-like model.
 
@@ -76,9 +76,8 @@ class BertEncoder(WithMemory, TextTransformer):
         else the number of positions of the model.
     truncate_dim : int or None, default=None
         Number of leading dimensions of each layer's vector to keep, for a model that was
-        trained for it ("Matryoshka"). A number above the width of the model keeps all. None
-        keeps the number that a folder of sentence-transformers declares (``truncate_dim``), or
-        else all.
+        trained for it ("Matryoshka"). None keeps the number that a folder of
+        sentence-transformers declares (``truncate_dim``), or else all.
     normalize : bool or "auto", default="auto"
         Whether vectors are scaled to unit length, so that ``vectors @ vectors.T`` has their
         cosines. "auto" scales them if the model's folder declares it (a module ``Normalize``)
@@ -208,10 +207,12 @@ class BertEncoder(WithMemory, TextTransformer):
     }
 
     _state_version = 8
+    _learned = ("_recipe", "_files", "_stores_weights")
     _files: ClassVar[ModelFiles | None] = None  # in an instance if a pickle brought them
     _stores_weights = False
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @from_scratch
     def fit(self, X: Any, y: None = None) -> Self:
         """Check texts and parameters against the model, and remember the model.
 
@@ -235,8 +236,6 @@ class BertEncoder(WithMemory, TextTransformer):
         """
         if not is_dask(X):
             blocks_of(X, BLOCK)  # checks texts, reads no iterator
-        for name in ("_recipe", "_files", "_stores_weights"):  # nothing stays half-fitted
-            self.__dict__.pop(name, None)
         if not isinstance(self.model, str | os.PathLike):
             raise TypeError(
                 f"model is of type {type(self.model).__name__}; expected a folder or the id of "
@@ -256,8 +255,7 @@ class BertEncoder(WithMemory, TextTransformer):
                 "search; '' uses none."
             )
         recipe = recipe_for(self, backbone, shipped)
-        self.declared_ = shipped
-        self._recipe = recipe  # the last, since it marks the encoder as fitted
+        self.declared_, self._recipe = shipped, recipe
         return self
 
     def transform(self, X: Any) -> Any:

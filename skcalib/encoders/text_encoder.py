@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import warn
+from skcalib.base import estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.encoders.model.tokens import empty_ids, tokenize
 from skcalib.encoders.recipe import Slots
@@ -38,7 +38,7 @@ TOKENS = 512  # of a text that are read for content
 PROBE = "The text by which a store tells its model from others, such as 1, 2 or 3."
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class TextEncoder(WithMemory, TextTransformer):
     """Encode texts with a model of another library, or with a function such as an API call.
 
@@ -98,6 +98,7 @@ class TextEncoder(WithMemory, TextTransformer):
     name: str | None = None
     verbose: bool | int = False
 
+    _learned = ("_n_features_out",)
     _parameter_constraints = {
         "model": [callable, HasMethods(["encode"])],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
@@ -119,6 +120,7 @@ class TextEncoder(WithMemory, TextTransformer):
         return {key: value for key, value in state.items() if key != "_shared"}
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @from_scratch
     def fit(self, X: Any, y: None = None) -> Self:
         """Check the texts, and learn the width of the vectors from the first text.
 
@@ -137,6 +139,7 @@ class TextEncoder(WithMemory, TextTransformer):
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @from_scratch
     def fit_transform(self, X: Any, y: None = None) -> np.ndarray:
         """Fit, and encode the texts in full requests.
 

@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from skcalib.base import is_fitted
 from skcalib.encoders.any_encoder import as_encoder
 from skcalib.encoders.sides import of_side
-from skcalib.inputs.texts import as_texts, distinct
+from skcalib.inputs.texts import as_texts
 from skcalib.inputs.vectors import check_vectors, checked_rows, first_text, warn_of_silent
 from skcalib.similarity.space import TextSpace, unit_vectors
 
@@ -37,11 +37,10 @@ class Side:
             unit = unit_vectors(checked_rows(estimator, X, reset=True))
             warn_of_silent(~unit.any(axis=1))
             return cls(None, unit.shape[1]), unit
-        texts, index = distinct(as_texts(X))
         encoder = estimator.encoder if side is None else of_side(estimator.encoder, side)
         space = TextSpace(encoder)
-        unit = unit_vectors(space.fit_vectors(texts))
-        return cls(space, unit.shape[1]), unit[index]
+        unit = space.fit_unit(as_texts(X))
+        return cls(space, unit.shape[1]), unit
 
     def beside(self, encoder: Any, texts: list[str]) -> tuple["Side", np.ndarray]:
         """Fit another encoder, which the later steps of this side's follow, on distinct texts.
@@ -60,7 +59,7 @@ class Side:
             later = [(name, FrozenEstimator(step)) for name, step in own.steps[1:]]
             first = Pipeline([("encode", first), *later])
         space = TextSpace(first)
-        unit = unit_vectors(space.fit_vectors(texts))
+        unit = space.fit_unit(texts)
         if unit.shape[1] != self.width:
             raise ValueError(
                 f"query_encoder returns {unit.shape[1]} features, but encoder {self.width}. "

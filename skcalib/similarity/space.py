@@ -42,10 +42,21 @@ class TextSpace:
 
     def fit_vectors(self, texts: list[str]) -> np.ndarray:
         """Fit the encoder on distinct texts, and return their vectors in float64."""
+        vectors, silent = self._fitted(texts)
+        return _without(silent, vectors)
+
+    def fit_unit(self, texts: list[str]) -> np.ndarray:
+        """Fit the encoder on texts, and return their unit vectors in float32."""
+        vectors, silent = self._fitted(texts)
+        unit = unit_vectors(vectors)
+        unit[silent] = 0
+        return unit
+
+    def _fitted(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         vectors, silent = encode(self.encoder, texts, fit=True)
         check_finite(vectors, "vectors of the encoder", texts)
         warn_of_silent(silent, texts)
-        return _without(silent, vectors)
+        return vectors, silent
 
     def whiten(
         self, vectors: np.ndarray, *, power: float | str = "auto", alone: bool = False

@@ -56,6 +56,16 @@ def test_each_text_is_asked_for_once_also_by_clones():
     assert model.asked == [*TEXTS[:3], "a new one"]
 
 
+def test_a_failed_fit_leaves_nothing_fitted():
+    encoder = TextEncoder(letters).fit(TEXTS)
+    for fit in (encoder.fit, encoder.fit_transform):
+        encoder.fit(TEXTS)
+        with pytest.raises(TypeError, match="expected str"):
+            fit([1, 2])
+        with pytest.raises(NotFittedError):
+            encoder.transform(TEXTS)
+
+
 def test_what_was_answered_before_an_error_is_not_asked_for_again():
     asked = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Self
@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib.base import FloatTransformer, VersionedState
+from skcalib.base import FloatTransformer, VersionedState, estimator
 from skcalib.calibration.noise import MANY
 from skcalib.compat import Interval, StrOptions, _fit_context, check_n_features
 from skcalib.inputs.vectors import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 FLOATS = [np.float64, np.float32]
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class NormalizingFlow(
     VersionedState, ClassNamePrefixFeaturesOutMixin, FloatTransformer, BaseEstimator
 ):

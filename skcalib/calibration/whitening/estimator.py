@@ -1,7 +1,7 @@
 """Whitening: the linear map that spreads vectors evenly in all directions (BERT-whitening)."""
 
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, replace
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import FloatTransformer, VersionedState, from_scratch
+from skcalib.base import FloatTransformer, VersionedState, estimator, from_scratch
 from skcalib.calibration.map import AffineMap
 from skcalib.calibration.merging import MergingFit
 from skcalib.calibration.moments import Moments
@@ -33,7 +33,7 @@ from skcalib.process.caches import moments_of
 from skcalib.process.dask import check_lazy
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class Whitening(
     MergingFit,
     ClassNamePrefixFeaturesOutMixin,
@@ -193,7 +193,9 @@ class Whitening(
     _parameter_constraints = {
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
-            Interval(RealNotInt, 0, 1, closed="neither"),
+            Interval(
+                RealNotInt, 0, 1, closed="neither", hint=" (for 'auto' see the parameter noise)"
+            ),
             None,
         ],
         "method": [StrOptions({"pca", "zca", "rotated"})],

@@ -38,6 +38,7 @@ SCALES = re.compile(r"(scales?|zeros|zero_points?|scale_inv|absmax|qweight)$")
 # Weights that change those of a model. Heads, which are left out, have other names.
 ADAPTERS = re.compile(r"(^|[._])(lora|adapter)")
 
+NUMBER = re.compile(r"\.\d+(?=\.)")  # of a block
 BUFFERS = {"position_ids", "token_type_ids", "inv_freq", "masked_bias"}
 LONGEST = 2**20  # most tokens of a text, for any model
 
@@ -249,16 +250,19 @@ def _check_weights(module: Any, report: dict[str, Any]) -> None:
 
 
 def _dropped(names: Iterable[str], module: Any) -> list[str]:
-    """Return the weights inside the parts of a model that it does not use.
+    """Return the weights inside the parts of a model that it does not use, or of more blocks.
 
     Heads for other tasks lie outside these parts. Some buffers were once saved as weights.
     """
     parts = {name for name, _ in module.named_children()}
-    inner = (name.removeprefix(f"{module.base_model_prefix}.") for name in names)
+    inner = [name.removeprefix(f"{module.base_model_prefix}.") for name in names]
+    used = (f".{name}" for name, _ in module.named_parameters() if NUMBER.search(name))
+    in_blocks = tuple({NUMBER.sub(".0", name) for name in used})
     return sorted(
         name
         for name in inner
         if (name.partition(".")[0] in parts and name.rpartition(".")[2] not in BUFFERS)
+        or NUMBER.sub(".0", f".{name}").endswith(in_blocks)  # under any prefix
         or ADAPTERS.search(name)
     )
 

@@ -1,7 +1,7 @@
 """NearestAnswer: one of the stored answers, or none."""
 
 from copy import copy
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from numbers import Real
 from typing import Any, NamedTuple, Self
 
@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skcalib.base import VersionedState, from_scratch, warn
+from skcalib.base import VersionedState, estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import TextInput, as_texts, distinct
@@ -37,7 +37,7 @@ class HitRates(NamedTuple):
     false: float  # of the questions without an answer, those that got one
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     """Answer a question with the answer of the nearest stored question, or not at all.
 
@@ -232,7 +232,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             text: (known | added)[text] for text in np.array([*known, *more], object)[order]
         }
         search = copy(self.search_)  # an error below leaves this store as it is
-        search._store(unit[order], [*stored], _codes(stored)[1])
+        words = None if search._words is None else search._words.documents([*stored])
+        search._store(unit[order], words, _codes(stored)[1])
         return self._keep(stored, unit[order], search, self._unanswerable)
 
     def predict(self, X: Any) -> np.ndarray:

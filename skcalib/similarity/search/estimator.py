@@ -1,6 +1,6 @@
 """SearchEncoder: documents and queries as vectors whose inner product ranks better."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
@@ -11,9 +11,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import from_scratch, warn
+from skcalib.base import estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, RealNotInt, StrOptions, _fit_context
-from skcalib.cosines import nearest_in_order
+from skcalib.cosines import nearest_in_order, sparse_products
 from skcalib.encoders.sides import first_of_queries
 from skcalib.inputs.texts import TextTransformer, as_texts, distinct
 from skcalib.inputs.vectors import distinct_vectors, warn_of_silent
@@ -34,7 +34,7 @@ class DenseSparse(NamedTuple):
     sparse: csr_matrix  # (n_texts, n_terms), float32
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class SearchEncoder(TextTransformer):
     """Encode documents and queries for a search by inner product, which ranks better.
 
@@ -255,9 +255,10 @@ class SearchEncoder(TextTransformer):
                 "content; a search ranks two or more. Pass all documents in one list."
             )
         texts = None if self.encoder is None else as_texts(X)
-        bank, asked = self._bank(unit[has_content], texts, queries)
+        content = unit if has_content.all() else unit[has_content]
+        bank, asked = self._bank(content, texts, queries)
         self._sides = sides = TwoSides.learned(
-            unit[has_content],
+            content,
             bank,
             power=self.power,
             n_neighbors=self.n_neighbors,
@@ -269,8 +270,10 @@ class SearchEncoder(TextTransformer):
         self.document_shift_, self.query_shift_ = sides.document_shift, sides.query_shift
         self.projection_ = sides.projection
         self.hub_weight_, self.n_neighbors_ = sides.hub_weight, sides.n_neighbors
-        self._words = None if texts is None else Words.fitted(self.lexical, texts)
-        self._store(unit, texts, codes)
+        self._words, vectors_of_words = None, None
+        if texts is not None and self.lexical is not None:
+            self._words, vectors_of_words = Words.fitted(self.lexical, texts)
+        self._store(unit, vectors_of_words, codes)
         self.vectorizer_, self.lexical_weight_ = None, 0.0
         if (words := self._words) is not None and texts is not None:
             words.weight = self._weight_of_words(words, unit, texts, bank, asked)
@@ -322,18 +325,14 @@ class SearchEncoder(TextTransformer):
         return unit[has_content], texts
 
     def _store(
-        self, unit: np.ndarray, texts: list[str] | None, codes: np.ndarray | None
+        self, unit: np.ndarray, words: csr_matrix | None, codes: np.ndarray | None
     ) -> None:
-        """Keep documents by their unit vectors and texts, to be searched."""
+        """Keep documents by their unit vectors and their words, to be searched."""
         self.vectors_ = self._sides.documents(unit, codes)
         self.words_ = self.neighbors_ = None
-        if self._words is not None and texts is not None:
-            words = self._words.documents(texts)
+        if words is not None:
             words = words if codes is None else toward_means(words, codes)
-            has_content = np.any(unit, axis=1)  # the others come last
-            words = words.multiply(has_content[:, None])
-            self._by_term = csr_matrix(words.T)
-            self._by_term.eliminate_zeros()
+            self._by_term = csr_matrix(_with_content(words, np.any(unit, axis=1)).T)
             self.words_ = self._by_term.T
         if self.neighbors is not None and len(unit) > CANDIDATES + 1:  # some ask for one more
             index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES)
@@ -348,18 +347,20 @@ class SearchEncoder(TextTransformer):
         asked: list[str],
     ) -> float:
         """Return the weight by queries, or by documents that ask for each other."""
-        first = np.unique(texts, return_index=True)[1]  # a copy would be found by its words
-        first = first[np.any(unit[first], axis=1)]
-        stored = csr_matrix(self.words_)[first]
+        first = np.unique(distinct(texts)[1], return_index=True)[1]
+        rows = first[unit[first].any(axis=1)]  # a copy would be found by its words
+        vectors, stored = self.vectors_, self._by_term.T
+        if len(rows) < len(texts):
+            vectors, stored = vectors[rows], stored[rows]
         if bank is None:
-            rows = sample_of(len(first))
-            of_rows = stored[rows]
-            vectors, own = self._sides.queries(unit[first[rows]]), rows
-        else:
-            rows, own = sample_of(len(asked)), None
-            of_rows = words.documents([asked[row] for row in rows])
-            vectors = self._sides.queries(bank[rows])
-        return weight_of_words(vectors, self.vectors_[first], of_rows, stored, own)
+            own = sample_of(len(rows))
+            of_asked = csr_matrix(stored[own])
+            return weight_of_words(
+                self._sides.queries(unit[rows[own]]), vectors, of_asked, stored, own
+            )
+        drawn = sample_of(len(asked))
+        of_asked = words.documents([asked[row] for row in drawn])
+        return weight_of_words(self._sides.queries(bank[drawn]), vectors, of_asked, stored)
 
     def fit_transform(self, X: Any, y: Any = None, *, queries: Any = None) -> np.ndarray:
         """Fit, and return the vectors of the documents.
@@ -410,10 +411,8 @@ class SearchEncoder(TextTransformer):
         dense = self.transform(X)
         if self._words is None:
             return dense
-        is_found = dense[:, -2] > LAST  # without content they come last
-        return DenseSparse(
-            dense, csr_matrix(self._words.documents(as_texts(X)).multiply(is_found[:, None]))
-        )
+        words = self._words.documents(as_texts(X))
+        return DenseSparse(dense, _with_content(words, dense[:, -2] > LAST))
 
     def encode_query(self, X: Any) -> Any:
         """Encode queries.
@@ -516,7 +515,7 @@ class SearchEncoder(TextTransformer):
             asked, sparse = asked
 
             def added(chunk: slice) -> np.ndarray:
-                return (sparse[chunk] @ self._by_term).toarray()
+                return sparse_products(sparse[chunk], self._by_term)
 
         return nearest_in_order(asked, self.vectors_, k, index, added)
 
@@ -538,3 +537,12 @@ class SearchEncoder(TextTransformer):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "vectors_")
+
+
+def _with_content(words: csr_matrix, has_content: Any) -> csr_matrix:
+    """Return the words of documents, none of those without content, which come last."""
+    if has_content.all():
+        return words
+    words = csr_matrix(words.multiply(has_content[:, None]))
+    words.eliminate_zeros()
+    return words

@@ -339,6 +339,34 @@ def test_few_equal_or_empty_texts_give_finite_scores(documents, queries):
     assert (rows[0] == -1).all()
 
 
+@pytest.mark.filterwarnings("ignore:3 of 3 texts")
+def test_a_vocabulary_that_cannot_be_learned_is_refused_with_what_to_choose():
+    stop = TfidfVectorizer(stop_words=["who", "is"])
+    with pytest.raises(ValueError, match=r"lexical=Tfidf.*cannot .* empty vocab.*None"):
+        SearchEncoder(vague, lexical=stop).fit(["who", "is who"])
+    model = SearchEncoder(vague).fit(PEOPLE)
+    with pytest.raises(ValueError, match="n_samples=1 documents, 1 of them with content"):
+        model.fit(["one document"])
+    with pytest.raises(ValueError, match="n_samples=3 documents, 0 of them"):
+        model.fit(["", " ", ""])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_documents_and_queries_without_known_words_are_found_by_vectors():
+    words = TfidfVectorizer(token_pattern="[a-z]+")  # knows no number and no other script
+    documents = [*PEOPLE[:40], "12 13", "東京の天気", "42"]
+    search = SearchEncoder(vague, lexical=words).fit(documents, queries=WHO)
+    asked = ["12 13", "東京の天気", "77 78"]
+    encoded, kept = search.encode_query(asked), search.encode_document(documents[-3:])
+    assert encoded.sparse.nnz == kept.sparse.nnz == 0
+    scores, rows = search.kneighbors(asked, 43)
+    assert rows[:2, 0].tolist() == [40, 41]
+    assert_allclose(scores, -np.sort(-encoded.dense @ search.vectors_.T), atol=1e-6)
+    without = SearchEncoder(vague).fit(["東京の天気", "大阪の地図", "京都の寺"])  # no spaces
+    assert without.kneighbors(["東京の地図"], 3)[1].shape == (1, 3)
+    assert without.encode_query(["東京"]).sparse.nnz > 0
+
+
 def test_documents_that_are_asked_for_are_no_hubs():
     """Nine of ten queries ask for the same five documents, which are near no others."""
     rng = np.random.default_rng(0)
