@@ -24,7 +24,9 @@ from skcalib.similarity.search.words import Words, sample_of, weight_of_words
 
 CANDIDATES = 100  # documents that an index given as `neighbors` finds
 LAST = -0.7  # column of hubs of documents without content; of others it is at least -.54
-FALSE_ALARMS = 0.01  # share of calls with queries drawn like the bank that may warn
+# Of calls with queries drawn like the bank, a share of ALARMS warns on average over banks. So
+# for one bank in ten at most, the share is more than ten times as much (Markov's inequality).
+ALARMS = 0.001
 
 
 class DenseSparse(NamedTuple):
@@ -201,7 +203,7 @@ class SearchEncoder(TextTransformer):
         "hub_weight": [Interval(Real, 0, 1, closed="both")],
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
-    _state_version = 3
+    _state_version = 4
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -435,10 +437,11 @@ class SearchEncoder(TextTransformer):
         -----
         UserWarning
             If five or more distinct queries are unlike the bank, see `query_p_value`. Of calls
-            whose queries are drawn like the bank, at most one in a hundred warns.
+            whose queries are drawn like the bank, at most one in a hundred warns, for nine of
+            ten banks.
         """
         unit = self._unit_queries(X)
-        if (p_value := self._p_value(unit)) <= FALSE_ALARMS:
+        if (p_value := self._p_value(unit)) <= ALARMS:
             warn(
                 f"The queries are unlike the bank (p={p_value:.1g}), as if they were in "
                 "another language or of another kind. The means and hubs of a wrong bank may "
@@ -465,7 +468,7 @@ class SearchEncoder(TextTransformer):
             Of a rank test of how near queries are to one half of the bank, compared with the
             other half [1]_. 1 for fewer than five distinct queries, a bank of fewer than ten,
             or without queries in the fit. At most 200 queries are compared, drawn at random.
-            Equal ones count once, but near-copies do not, and make it too small.
+            Equal queries, and near copies, count once. It holds on average over banks.
 
         References
         ----------
