@@ -50,7 +50,6 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
         dtype=encoder.dtype,
         lower_case=shipped.lower_case,
         truncation_side=_side(encoder.overflow, backbone, shipped),
-        token_weights=None if encoder.token_counts is None else backbone.zipf,
     )
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +23,7 @@ from skcalib.encoders.model.tokens import (
     frame_of,
     tokenize,
 )
-from skcalib.encoders.model.zipf import counted_weights, mapped_counts, zipf_weights
-from skcalib.inputs.texts import as_texts
+from skcalib.encoders.model.zipf import zipf_weights
 from skcalib.process.forks import cached_property
 
 # Kinds of encoder-decoders, as model_type in config.json, whose encoder can be used alone.
@@ -155,24 +152,6 @@ class Backbone:
             sum(token.startswith(mark) for token in tokens) for mark in (CONTINUES, SPACES)
         )
         return n_continue > n_begin
-
-    def weights_by(self, counts: Mapping[str, float] | Sequence[str]) -> np.ndarray:
-        """Zipf weights, (vocabulary,), from counts of tokens, or from texts to count."""
-        if isinstance(counts, Mapping):
-            values = mapped_counts(counts, self._tokens())
-        else:
-            texts = as_texts(counts, "token_counts")
-            ids = tokenize(self.tokenizer, texts, self.max_length).ids
-            values = np.bincount(np.concatenate(ids), minlength=len(self.tokenizer))
-        return counted_weights(values, self.special_ids.tolist())
-
-    def with_zipf(self, weights: np.ndarray) -> Backbone:
-        """Return the same model with other Zipf weights, and a fingerprint that covers them."""
-        other = copy.copy(self)
-        other.zipf = weights
-        content = self.fingerprint.encode() + weights.tobytes()
-        other.fingerprint = hashlib.sha256(content).hexdigest()
-        return other
 
     def _tokens(self) -> list[str]:
         return self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))
