@@ -299,13 +299,13 @@ def test_an_encoder_of_queries_stands_before_what_is_fitted_on_documents(small):
     encoder, queries = Lookup(vectors, []), Lookup({"question": (np.cos(2), np.sin(2))}, [])
     scaled = make_pipeline(encoder, Whitening(noise=0.1))
     given = {"raw": encoder, "scaled": scaled}
-    table = evaluate_retrieval(given, folder, queries_encoder=queries)
+    table = evaluate_retrieval(given, folder, query_encoder=queries)
     whitening = scaled.fit(["fourth", "third", "second", "first"])[1]
     whole = Pipeline([("encode", queries.fit([])), ("calibrate", whitening)])
-    expected = evaluate_retrieval(scaled, folder, queries_encoder=whole)
+    expected = evaluate_retrieval(scaled, folder, query_encoder=whole)
     assert_array_equal(table.scores[1], expected.scores[0])
     assert_allclose(table.scores[0, 3], 100)  # from beyond the last document
-    frozen = evaluate_retrieval(FrozenEstimator(scaled), folder, queries_encoder=queries)
+    frozen = evaluate_retrieval(FrozenEstimator(scaled), folder, query_encoder=queries)
     assert_array_equal(frozen.scores, expected.scores)
 
 
@@ -313,7 +313,7 @@ def test_encoders_of_queries_by_the_name_of_their_row(small):
     folder, vectors = small
     encoder, queries = Lookup(vectors, []), Lookup({"question": (np.cos(2), np.sin(2))}, [])
     table = evaluate_retrieval(
-        {"same": encoder, "other": encoder}, folder, queries_encoder={"other": queries}
+        {"same": encoder, "other": encoder}, folder, query_encoder={"other": queries}
     )
     assert_allclose(table.scores[:, 3], [50, 100])
 
@@ -469,24 +469,24 @@ def test_a_query_that_is_not_judged_may_be_empty(small):
     [
         ({"encoder": {}}, ValueError, r"encoder has the names \[\]; expected at l"),
         ({"encoder": 3}, TypeError, "The encoder is of type int"),
-        ({"queries_encoder": 3}, TypeError, "The encoder is of type int"),
+        ({"query_encoder": 3}, TypeError, "The encoder is of type int"),
         (
-            {"queries_encoder": {"other": lambda texts: np.eye(len(texts))}},
+            {"query_encoder": {"other": lambda texts: np.eye(len(texts))}},
             ValueError,
             r"has the name 'other'; expected names of `encoder`, \['Lookup'\]",
         ),
         (
-            {"queries_encoder": make_pipeline(Lookup({}, []), Whitening())},
+            {"query_encoder": make_pipeline(Lookup({}, []), Whitening())},
             ValueError,
-            "a pipeline for 'Lookup' that is not fitted.*Give only its first step",
+            "is a pipeline that is not fitted.*Give only its first step",
         ),
         (
-            {"queries_encoder": lambda texts: np.ones((len(texts), 3))},
+            {"query_encoder": lambda texts: np.ones((len(texts), 3))},
             ValueError,
             "Incompatible dimension",
         ),
         (
-            {"queries_encoder": lambda texts: np.full((len(texts), 2), np.inf)},
+            {"query_encoder": lambda texts: np.full((len(texts), 2), np.inf)},
             ValueError,
             "not finite",
         ),
@@ -505,16 +505,6 @@ def test_a_document_whose_vector_is_not_finite_is_refused(small):
     vectors["third"] = (np.nan, 1)
     with pytest.raises(ValueError, match="contains NaN"):
         evaluate_retrieval(Lookup(vectors, []), folder)
-
-
-@pytest.fixture
-def sentences(tmp_path, texts):
-    """Folder of texts that the tiny BERT knows, each with a question."""
-    distinct = list(dict.fromkeys(texts))
-    documents = {str(i): text for i, text in enumerate(distinct)}
-    queries = {str(i): " ".join(text.split()[:3]) for i, text in enumerate(distinct)}
-    qrels = [(i, (int(i) + k) % len(distinct), 2 - k) for i in documents for k in range(2)]
-    return write(tmp_path / "sentences", documents, queries, qrels, split="dev")
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from skcalib.similarity.answers.inputs import identity, stored_answers
 from skcalib.similarity.answers.threshold import promised, promised_by_answers
 from skcalib.similarity.duplicates.guard import guard_of_fit
 from skcalib.similarity.search.estimator import SearchEncoder
+from skcalib.similarity.search.words import by_term
 from skcalib.similarity.space import calibrates
 from skcalib.statistics.conformal import n_needed
 
@@ -231,8 +232,11 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             text: (known | added)[text] for text in np.array([*known, *more], object)[order]
         }
         search = copy(self.search_)  # an error below leaves this store as it is
-        words = None if search._words is None else search._words.documents([*stored])
-        search._store(unit[order], words, _codes(stored)[1])
+        words, codes = None, _codes(stored)[1]
+        if search._words is not None:
+            vectors = search._words.documents([*stored])
+            words = by_term(vectors, unit[order].any(axis=1), codes)
+        search._store(unit[order], words, codes)
         return self._keep(stored, unit[order], search, self._unanswerable)
 
     def predict(self, X: Any) -> np.ndarray:
