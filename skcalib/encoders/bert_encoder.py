@@ -76,9 +76,9 @@ class BertEncoder(WithMemory, TextTransformer):
         else the number of positions of the model.
     truncate_dim : int or None, default=None
         Number of leading dimensions of each layer's vector to keep, for a model that was
-        trained for it ("Matryoshka"). A number above the width of the model keeps all. None
-        keeps the number that a folder of sentence-transformers declares (``truncate_dim``), or
-        else all.
+        trained for it ("Matryoshka"). A number above the width of the model keeps all, with a
+        warning. None keeps the number that a folder of sentence-transformers declares
+        (``truncate_dim``), or else all.
     normalize : bool or "auto", default="auto"
         Whether vectors are scaled to unit length, so that ``vectors @ vectors.T`` has their
         cosines. "auto" scales them if the model's folder declares it (a module ``Normalize``)

@@ -34,6 +34,7 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
     frame = _frame(backbone, prompt, max_length)
     _warn_of_prompt(encoder.prompt or "", shipped)
     _warn_of_pooling(pooling, layers, backbone)
+    _warn_of_width(encoder.truncate_dim or 0, backbone.width)
     width = encoder.truncate_dim or shipped.truncate_dim or backbone.width
     is_shipped = layers == (backbone.n_layers,) and pooling == shipped.pooling
     normalizes = shipped.normalizes and is_shipped
@@ -53,6 +54,14 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
         truncation_side=_side(encoder.overflow, backbone, shipped),
         token_weights=None if encoder.token_counts is None else backbone.zipf,
     )
+
+
+def _warn_of_width(asked: int, width: int) -> None:
+    if asked > width:
+        warn(
+            f"truncate_dim={asked} exceeds the {width} dimensions of the model: all are kept. "
+            "Set fewer, or None."
+        )
 
 
 def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:
