@@ -92,6 +92,7 @@ class VersionedState:
     """
 
     _state_version = 1
+    _learned: tuple[str, ...] = ()  # private attributes that `fit` learns, for `from_scratch`
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
@@ -126,8 +127,9 @@ def from_scratch(fit: Callable[..., Any]) -> Callable[..., Any]:
 
 def forget(estimator: Any) -> None:
     """Drop the fitted attributes of an estimator."""
-    for name in [name for name in vars(estimator) if name.endswith("_") and name[0] != "_"]:
-        delattr(estimator, name)
+    public = [name for name in vars(estimator) if name.endswith("_") and name[0] != "_"]
+    for name in [*public, *getattr(estimator, "_learned", ())]:
+        vars(estimator).pop(name, None)
 
 
 @dataclass(slots=True)

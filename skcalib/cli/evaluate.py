@@ -248,7 +248,7 @@ def _search(
     yield evaluate_retrieval(
         pipelines,
         options.retrieval,
-        queries_encoder=encoders,
+        query_encoder=encoders,
         split=split,
         fit_on=fit_on,
         verbose=options.verbose,

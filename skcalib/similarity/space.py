@@ -59,16 +59,16 @@ class TextSpace:
         return vectors, silent
 
     def whiten(
-        self, vectors: np.ndarray, *, power: float | str = "auto", alone: bool = False
+        self, vectors: np.ndarray, *, power: float | str = "auto", allow_constant: bool = False
     ) -> np.ndarray:
         """Fit a whitening on vectors of `fit_vectors`, unless the encoder has a calibration.
 
-        Return the vectors in the new space. ``alone`` allows texts that all have one vector.
+        Return the vectors in the new space. ``allow_constant`` allows texts of one vector.
         """
         has_content = vectors.any(axis=1)
         content = vectors[has_content]
         is_one = not len(content) or bool((content == content[0]).all())
-        if is_one and not alone:
+        if is_one and not allow_constant:
             raise ValueError(
                 f"Got n_samples={len(vectors)} distinct texts, {len(content)} of them with "
                 "content for the encoder; expected at least two with different vectors. Fit on "

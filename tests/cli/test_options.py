@@ -147,6 +147,30 @@ def test_a_table_of_another_ending_is_read_by_its_column(tmp_path, separator):
             texts_in(str(path))
 
 
+@pytest.mark.parametrize(
+    "content", ['[\n{"text": "a"}\n]\n', '[{"text": "a"}]', '{"text": "a"}']
+)
+def test_json_of_another_ending_is_a_table(tmp_path, content):
+    (tmp_path / "texts.txt").write_text(content)
+    with pytest.raises(ValueError, match=r"txt' is a table\. Set --column .*one of text;"):
+        texts_in(str(tmp_path / "texts.txt"))
+
+
+def test_what_may_be_a_table_with_commas_is_read_with_a_warning(tmp_path):
+    path, lines = tmp_path / "texts.txt", ["text,label", '"Oh, no",b', "c,d"]
+    path.write_text("\n".join(lines))
+    with pytest.warns(UserWarning, match=r"may be a table of 'text,label'.*Set --column"):
+        assert texts_in(str(path)) == lines
+    for no_table in (
+        ["one, two", "three, four", "five, six"],
+        ["a,b", "c", "d"],
+        ['["a"]'] * 3,
+        ["a" * 200_000] * 3,
+    ):
+        path.write_text("\n".join(no_table))
+        assert texts_in(str(path)) == no_table
+
+
 def test_tabs_in_some_lines_are_no_table(tmp_path):
     (tmp_path / "texts.txt").write_text("one\ttwo\nthree\n")
     assert texts_in(str(tmp_path / "texts.txt")) == ["one\ttwo", "three"]

@@ -298,9 +298,10 @@ def test_vectors_are_cut_as_sentence_transformers_cuts_them(declare, edit_json, 
         vectors = clone(encoder).set_params(truncate_dim=asked).fit_transform(TEXTS)
         assert_equal(vectors, _theirs(folder, truncate_dim=asked))
         assert vectors.shape == (4, asked)
-    with pytest.warns(UserWarning, match="truncate_dim=17 exceeds the 16 dimensions"):
-        vectors = clone(encoder).set_params(truncate_dim=17).fit_transform(TEXTS)
-    assert_equal(vectors, _theirs(folder, truncate_dim=17))
+    with pytest.raises(ValueError, match=r"truncate_dim=17 exceeds the 16 dimensions.*None"):
+        clone(encoder).set_params(truncate_dim=17).fit(TEXTS)
+    edit_json(folder / SETTINGS, truncate_dim=17)
+    assert encoder.fit_transform(TEXTS).shape == (4, 16)
 
 
 def test_each_layer_is_cut_after_memory(declare, tmp_path):

@@ -301,13 +301,13 @@ def test_an_encoder_of_queries_stands_before_what_is_fitted_on_documents(small):
     encoder, queries = Lookup(vectors, []), Lookup({"question": (np.cos(2), np.sin(2))}, [])
     scaled = make_pipeline(encoder, Whitening(noise=0.1))
     given = {"raw": encoder, "scaled": scaled}
-    table = evaluate_retrieval(given, folder, queries_encoder=queries)
+    table = evaluate_retrieval(given, folder, query_encoder=queries)
     whitening = scaled.fit(["fourth", "third", "second", "first"])[1]
     whole = Pipeline([("encode", queries.fit([])), ("calibrate", whitening)])
-    expected = evaluate_retrieval(scaled, folder, queries_encoder=whole)
+    expected = evaluate_retrieval(scaled, folder, query_encoder=whole)
     assert_array_equal(table.scores[1], expected.scores[0])
     assert_allclose(table.scores[0, 3], 100)  # from beyond the last document
-    frozen = evaluate_retrieval(FrozenEstimator(scaled), folder, queries_encoder=queries)
+    frozen = evaluate_retrieval(FrozenEstimator(scaled), folder, query_encoder=queries)
     assert_array_equal(frozen.scores, expected.scores)
 
 
@@ -315,7 +315,7 @@ def test_encoders_of_queries_by_the_name_of_their_row(small):
     folder, vectors = small
     encoder, queries = Lookup(vectors, []), Lookup({"question": (np.cos(2), np.sin(2))}, [])
     table = evaluate_retrieval(
-        {"same": encoder, "other": encoder}, folder, queries_encoder={"other": queries}
+        {"same": encoder, "other": encoder}, folder, query_encoder={"other": queries}
     )
     assert_allclose(table.scores[:, 3], [50, 100])
 
@@ -471,24 +471,24 @@ def test_a_query_that_is_not_judged_may_be_empty(small):
     [
         ({"encoder": {}}, ValueError, r"encoder has the names \[\]; expected at l"),
         ({"encoder": 3}, TypeError, "The encoder is of type int"),
-        ({"queries_encoder": 3}, TypeError, "The encoder is of type int"),
+        ({"query_encoder": 3}, TypeError, "The encoder is of type int"),
         (
-            {"queries_encoder": {"other": lambda texts: np.eye(len(texts))}},
+            {"query_encoder": {"other": lambda texts: np.eye(len(texts))}},
             ValueError,
             r"has the name 'other'; expected names of `encoder`, \['Lookup'\]",
         ),
         (
-            {"queries_encoder": make_pipeline(Lookup({}, []), Whitening())},
+            {"query_encoder": make_pipeline(Lookup({}, []), Whitening())},
             ValueError,
-            "a pipeline for 'Lookup' that is not fitted.*Give only its first step",
+            "is a pipeline that is not fitted.*Give only its first step",
         ),
         (
-            {"queries_encoder": lambda texts: np.ones((len(texts), 3))},
+            {"query_encoder": lambda texts: np.ones((len(texts), 3))},
             ValueError,
             "Incompatible dimension",
         ),
         (
-            {"queries_encoder": lambda texts: np.full((len(texts), 2), np.inf)},
+            {"query_encoder": lambda texts: np.full((len(texts), 2), np.inf)},
             ValueError,
             "not finite",
         ),
@@ -532,7 +532,7 @@ def test_command_line_makes_the_table_and_the_file(tiny_bert, sentences, tmp_pat
     raw = encoders[0]
     whitening = Whitening(4, noise=0.1)
     given = {"mean 1 raw": raw, f"mean 1 {whitening}": make_pipeline(raw, whitening)}
-    table = evaluate_retrieval(given, sentences, split="dev", queries_encoder=encoders[1])
+    table = evaluate_retrieval(given, sentences, split="dev", query_encoder=encoders[1])
     assert capsys.readouterr().out == f"{table}\n"
     with output.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
@@ -640,7 +640,7 @@ def test_command_scores_documents_and_queries_as_groups(tiny_bert, words, tmp_pa
     X = erasure.transform(np.vstack(sides))
     steps = of_documents, erasure, Whitening(noise="auto").fit(X)
     pipeline = Pipeline([(str(i), step) for i, step in enumerate(steps)])
-    table = evaluate_retrieval(pipeline, folder, queries_encoder=of_queries)
+    table = evaluate_retrieval(pipeline, folder, query_encoder=of_queries)
     assert float(rows["search"]["nDCG@10"]) == pytest.approx(table.scores[0, 0], abs=0.01)
     assert main(["evaluate", "--tasks", "toy", "--calibrators", "search"]) == 2
     assert "--calibrators search needs --retrieval" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from skcalib.base import warn
 from skcalib.calibration.flow.glow import Glow
 from skcalib.calibration.moments import Moments, check_size, decompose, rounding_error
 from skcalib.calibration.noise import Regularization, Regularized, warn_of_massive_column
+from skcalib.process import caches
 from skcalib.process.devices import check_precision, plain_torch
 
 # Rows below which the density of new vectors lies far below that of the fitted ones: by more
@@ -68,7 +69,6 @@ class FittedFlow:
     moments: np.ndarray  # Adam's two, (2, n_parameters), in the order of the training's vector
     # Loss of each epoch, and that of held-out rows if any, in nats per sample.
     curve: list[list[float]] = field(default_factory=list)
-    _networks: dict[tuple[str, str], Glow] = field(default_factory=dict, init=False)
 
     def network(self) -> Glow:
         """Build the network, on the CPU, in the data type of the fit."""
@@ -86,12 +86,13 @@ class FittedFlow:
         dtype = np.promote_types(X.dtype, self.weights["gain"].dtype)
         dtype = X.dtype if device.type == "mps" else dtype
         key = (str(device), dtype.name)
-        if key not in self._networks:  # built once per device and data type
-            self._networks[key] = self.network().to(device, getattr(torch, dtype.name)).eval()
+        networks = caches.NETWORKS.setdefault(self, {})
+        if key not in networks:  # built once per device and data type
+            networks[key] = self.network().to(device, getattr(torch, dtype.name)).eval()
         # With few rows, intermediate results stay in a CPU's cache; a GPU needs more rows.
         n_rows = 2**10 if device.type == "cpu" else 2**13
         result = np.empty((len(X), width), dtype=X.dtype)
-        function = getattr(self._networks[key], method)
+        function = getattr(networks[key], method)
         with torch.inference_mode():
             for rows in gen_batches(len(X) or 1, n_rows):
                 block = np.ascontiguousarray(X[rows], dtype)  # no negative strides
@@ -103,9 +104,6 @@ class FittedFlow:
         """Warn if densities along principal axes, or samples, say little of new vectors."""
         if self.architecture["noise"] != 0:
             _warn_of_few_rows(self.n_rows, FEW_ROWS_PER_AXIS * len(self.weights["gain"]))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_networks": {}}  # only arrays, none on a device
 
 
 def untrained(

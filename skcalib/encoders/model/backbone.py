@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +23,7 @@ from skcalib.encoders.model.tokens import (
     frame_of,
     tokenize,
 )
-from skcalib.encoders.model.zipf import counted_weights, mapped_counts, zipf_weights
-from skcalib.inputs.texts import as_texts
+from skcalib.encoders.model.zipf import zipf_weights
 from skcalib.process.forks import cached_property
 
 # Kinds of encoder-decoders, as model_type in config.json, whose encoder can be used alone.
@@ -38,6 +35,7 @@ SCALES = re.compile(r"(scales?|zeros|zero_points?|scale_inv|absmax|qweight)$")
 # Weights that change those of a model. Heads, which are left out, have other names.
 ADAPTERS = re.compile(r"(^|[._])(lora|adapter)")
 
+NUMBER = re.compile(r"\.\d+(?=\.)")  # of a block
 BUFFERS = {"position_ids", "token_type_ids", "inv_freq", "masked_bias"}
 LONGEST = 2**20  # most tokens of a text, for any model
 
@@ -155,24 +153,6 @@ class Backbone:
         )
         return n_continue > n_begin
 
-    def weights_by(self, counts: Mapping[str, float] | Sequence[str]) -> np.ndarray:
-        """Zipf weights, (vocabulary,), from counts of tokens, or from texts to count."""
-        if isinstance(counts, Mapping):
-            values = mapped_counts(counts, self._tokens())
-        else:
-            texts = as_texts(counts, "token_counts")
-            ids = tokenize(self.tokenizer, texts, self.max_length).ids
-            values = np.bincount(np.concatenate(ids), minlength=len(self.tokenizer))
-        return counted_weights(values, self.special_ids.tolist())
-
-    def with_zipf(self, weights: np.ndarray) -> Backbone:
-        """Return the same model with other Zipf weights, and a fingerprint that covers them."""
-        other = copy.copy(self)
-        other.zipf = weights
-        content = self.fingerprint.encode() + weights.tobytes()
-        other.fingerprint = hashlib.sha256(content).hexdigest()
-        return other
-
     def _tokens(self) -> list[str]:
         return self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))
 
@@ -249,16 +229,19 @@ def _check_weights(module: Any, report: dict[str, Any]) -> None:
 
 
 def _dropped(names: Iterable[str], module: Any) -> list[str]:
-    """Return the weights inside the parts of a model that it does not use.
+    """Return the weights inside the parts of a model that it does not use, or of more blocks.
 
     Heads for other tasks lie outside these parts. Some buffers were once saved as weights.
     """
     parts = {name for name, _ in module.named_children()}
-    inner = (name.removeprefix(f"{module.base_model_prefix}.") for name in names)
+    inner = [name.removeprefix(f"{module.base_model_prefix}.") for name in names]
+    used = (f".{name}" for name, _ in module.named_parameters() if NUMBER.search(name))
+    in_blocks = tuple({NUMBER.sub(".0", name) for name in used})
     return sorted(
         name
         for name in inner
         if (name.partition(".")[0] in parts and name.rpartition(".")[2] not in BUFFERS)
+        or NUMBER.sub(".0", f".{name}").endswith(in_blocks)  # under any prefix
         or ADAPTERS.search(name)
     )
 

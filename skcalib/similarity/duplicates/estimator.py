@@ -310,7 +310,7 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         if reset:
             self._guard = guard_of_fit(self.guard)
             self._space = TextSpace(self.encoder)
-            vectors = self._space.whiten(self._space.fit_vectors(texts), alone=True)
+            vectors = self._space.whiten(self._space.fit_vectors(texts), allow_constant=True)
             self.encoder_ = self._space.pipeline
         else:
             vectors = self._space.vectors(texts)

@@ -1,6 +1,7 @@
 """SearchEncoder: documents and queries as vectors whose inner product ranks better."""
 
 from dataclasses import KW_ONLY
+from itertools import compress
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
@@ -19,12 +20,20 @@ from skcalib.inputs.texts import TextTransformer, as_texts, distinct
 from skcalib.inputs.vectors import distinct_vectors, warn_of_silent
 from skcalib.similarity.inputs import Side, check_queries
 from skcalib.similarity.search.bank_test import BankTest
-from skcalib.similarity.search.sides import TwoSides, toward_means
-from skcalib.similarity.search.words import Words, sample_of, weight_of_words
+from skcalib.similarity.search.sides import TwoSides
+from skcalib.similarity.search.words import (
+    Words,
+    by_term,
+    sample_of,
+    weight_of_words,
+    with_content,
+)
 
 CANDIDATES = 100  # documents that an index given as `neighbors` finds
 LAST = -0.7  # column of hubs of documents without content; of others it is at least -.54
-FALSE_ALARMS = 0.01  # share of calls with queries drawn like the bank that may warn
+# Of calls with queries drawn like the bank, a share of ALARMS warns on average over banks. So
+# for one bank in ten at most, the share is more than ten times as much (Markov's inequality).
+ALARMS = 0.001
 
 
 class DenseSparse(NamedTuple):
@@ -201,7 +210,7 @@ class SearchEncoder(TextTransformer):
         "hub_weight": [Interval(Real, 0, 1, closed="both")],
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
-    _state_version = 3
+    _state_version = 4
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -270,10 +279,11 @@ class SearchEncoder(TextTransformer):
         self.document_shift_, self.query_shift_ = sides.document_shift, sides.query_shift
         self.projection_ = sides.projection
         self.hub_weight_, self.n_neighbors_ = sides.hub_weight, sides.n_neighbors
-        self._words, vectors_of_words = None, None
+        self._words = words = None
         if texts is not None and self.lexical is not None:
-            self._words, vectors_of_words = Words.fitted(self.lexical, texts)
-        self._store(unit, vectors_of_words, codes)
+            self._words, words = Words.fitted(self.lexical, texts)
+            words = by_term(words, has_content, codes)
+        self._store(unit, words, codes)
         self.vectorizer_, self.lexical_weight_ = None, 0.0
         if (words := self._words) is not None and texts is not None:
             words.weight = self._weight_of_words(words, unit, texts, bank, asked)
@@ -283,31 +293,14 @@ class SearchEncoder(TextTransformer):
     def _bank(
         self, documents: np.ndarray, X: list[str] | None, queries: Any
     ) -> tuple[np.ndarray | None, list[str]]:
-        """Fit the side of queries; return unit vectors of distinct queries, and their texts."""
-        self._query_side, texts = self._document_side, []
-        of_queries = self.query_encoder
-        if of_queries is None and X is not None:
-            of_queries = first_of_queries(self.encoder)
-        if queries is None and X is None:
-            warn(
-                "Vectors of documents alone show neither the mean of queries nor the hubs, so "
-                "scores are half the cosines after a mild whitening. Pass `queries`, or texts "
-                "and an encoder."
-            )
-        if X is not None and (queries is not None or of_queries is not None):
-            asked = [X[row] for row in sample_of(len(X))] if queries is None else queries
-            texts = distinct(as_texts(asked, "queries"))[0]
-        if of_queries is not None:
-            self._query_side, unit = self._document_side.beside(of_queries, texts)
-        if queries is None:
+        """Fit the side of queries; return unit vectors and texts of distinct ones, if any."""
+        unit, texts = self._fit_queries(X, queries)
+        if unit is None:
             return None, []
         if X is None:
-            unit = distinct_vectors(self._query_side.unit(self, queries, "queries"))
-            stored = {row.tobytes() for row in documents}
-            equal = sum(row.tobytes() in stored for row in unit)
+            asked = {row.tobytes() for row in unit}
+            equal = len({key for row in documents if (key := row.tobytes()) in asked})
         else:
-            if of_queries is None:
-                unit = self._query_side.unit(self, texts, "queries")
             equal = len({*texts} & {*X})
         if 2 * equal > len(unit):
             warn(
@@ -321,19 +314,40 @@ class SearchEncoder(TextTransformer):
                 f"queries has {has_content.sum()} distinct queries with content; expected two "
                 "or more, better some hundred. Add queries, or leave out `queries`."
             )
-        texts = [text for text, has in zip(texts, has_content, strict=bool(texts)) if has]
-        return unit[has_content], texts
+        return unit[has_content], [*compress(texts, has_content)]
+
+    def _fit_queries(
+        self, X: list[str] | None, queries: Any
+    ) -> tuple[np.ndarray | None, list[str]]:
+        """Fit the encoder of queries, on a sample of documents if there are none."""
+        self._query_side, unit = self._document_side, None
+        if X is None:
+            if queries is not None:
+                return distinct_vectors(self._query_side.unit(self, queries, "queries")), []
+            warn(
+                "Vectors of documents alone show neither the mean of queries nor the hubs, so "
+                "scores are half the cosines after a mild whitening. Pass `queries`, or texts "
+                "and an encoder."
+            )
+            return None, []
+        texts = [] if queries is None else distinct(as_texts(queries, "queries"))[0]
+        encoder = self.query_encoder
+        if encoder is None:
+            encoder = first_of_queries(self.encoder)
+        if encoder is not None:
+            some = texts or distinct([X[row] for row in sample_of(len(X))])[0]
+            self._query_side, unit = self._document_side.fit_query_side(encoder, some)
+        elif texts:
+            unit = self._query_side.unit(self, texts, "queries")
+        return unit if texts else None, texts
 
     def _store(
         self, unit: np.ndarray, words: csr_matrix | None, codes: np.ndarray | None
     ) -> None:
-        """Keep documents by their unit vectors and their words, to be searched."""
+        """Keep documents by their unit vectors, and their words by terms, to be searched."""
         self.vectors_ = self._sides.documents(unit, codes)
-        self.words_ = self.neighbors_ = None
-        if words is not None:
-            words = words if codes is None else toward_means(words, codes)
-            self._by_term = csr_matrix(_with_content(words, np.any(unit, axis=1)).T)
-            self.words_ = self._by_term.T
+        self._by_term, self.words_ = words, None if words is None else words.T
+        self.neighbors_ = None
         if self.neighbors is not None and len(unit) > CANDIDATES + 1:  # some ask for one more
             index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES)
             self.neighbors_ = index.fit(self.vectors_)
@@ -347,9 +361,10 @@ class SearchEncoder(TextTransformer):
         asked: list[str],
     ) -> float:
         """Return the weight by queries, or by documents that ask for each other."""
-        first = np.unique(distinct(texts)[1], return_index=True)[1]
-        rows = first[unit[first].any(axis=1)]  # a copy would be found by its words
-        vectors, stored = self.vectors_, self._by_term.T
+        rows = np.unique(distinct(texts)[1], return_index=True)[1]
+        rows = rows[np.any(unit, axis=1)[rows]]  # a copy would be found by its words
+        vectors: Any = self.vectors_
+        stored: Any = self.words_
         if len(rows) < len(texts):
             vectors, stored = vectors[rows], stored[rows]
         if bank is None:
@@ -412,7 +427,7 @@ class SearchEncoder(TextTransformer):
         if self._words is None:
             return dense
         words = self._words.documents(as_texts(X))
-        return DenseSparse(dense, _with_content(words, dense[:, -2] > LAST))
+        return DenseSparse(dense, with_content(words, dense[:, -2] > LAST))
 
     def encode_query(self, X: Any) -> Any:
         """Encode queries.
@@ -435,10 +450,11 @@ class SearchEncoder(TextTransformer):
         -----
         UserWarning
             If five or more distinct queries are unlike the bank, see `query_p_value`. Of calls
-            whose queries are drawn like the bank, at most one in a hundred warns.
+            whose queries are drawn like the bank, at most one in a hundred warns, for nine of
+            ten banks.
         """
         unit = self._unit_queries(X)
-        if (p_value := self._p_value(unit)) <= FALSE_ALARMS:
+        if (p_value := self._p_value(unit)) <= ALARMS:
             warn(
                 f"The queries are unlike the bank (p={p_value:.1g}), as if they were in "
                 "another language or of another kind. The means and hubs of a wrong bank may "
@@ -465,7 +481,7 @@ class SearchEncoder(TextTransformer):
             Of a rank test of how near queries are to one half of the bank, compared with the
             other half [1]_. 1 for fewer than five distinct queries, a bank of fewer than ten,
             or without queries in the fit. At most 200 queries are compared, drawn at random.
-            Equal ones count once, but near-copies do not, and make it too small.
+            Equal queries, and near copies, count once. It holds on average over banks.
 
         References
         ----------
@@ -537,12 +553,3 @@ class SearchEncoder(TextTransformer):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "vectors_")
-
-
-def _with_content(words: csr_matrix, has_content: Any) -> csr_matrix:
-    """Return the words of documents, none of those without content, which come last."""
-    if has_content.all():
-        return words
-    words = csr_matrix(words.multiply(has_content[:, None]))
-    words.eliminate_zeros()
-    return words

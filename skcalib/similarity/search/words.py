@@ -10,6 +10,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 
 from skcalib.cosines import nearest_in_order
+from skcalib.similarity.search.sides import toward_means
 
 ASKED = 500  # queries, or documents in place of them, at most, that show the weight
 SAMPLED = 2000  # documents, at most, that show the spread of scores
@@ -62,6 +63,21 @@ class Words:
 def _unit(vectors: Any) -> csr_matrix:
     """Scale sparse vectors to unit length, in float32; zero rows stay zero."""
     return normalize(csr_matrix(vectors, dtype=np.float32), copy=False)
+
+
+def by_term(words: csr_matrix, has_content: Any, codes: np.ndarray | None) -> csr_matrix:
+    """Return the vectors of documents, which may be in groups, as rows of terms."""
+    words = words if codes is None else toward_means(words, codes)
+    return csr_matrix(with_content(words, has_content).T)
+
+
+def with_content(words: csr_matrix, has_content: Any) -> csr_matrix:
+    """Return the vectors of documents, zero for those without content, which come last."""
+    if has_content.all():
+        return words
+    words = csr_matrix(words.multiply(has_content[:, None]))
+    words.eliminate_zeros()
+    return words
 
 
 def sample_of(n: int) -> np.ndarray:
