@@ -142,7 +142,7 @@ class CalibratorTags(TransformerTags):
     ----------
     calibrates : bool, default=False
         Whether the cosines of its output need no whitening. An encoder with such a step gets
-        no other, and `skcalib evaluate` offers those of skcalib.
+        no other.
     not_linear : str, default=""
         What the step is, and what to do instead, if it is no linear map: exports that need one
         refuse it with this reason. A linear step has a method ``linear_map`` in place of it,
