@@ -176,16 +176,6 @@ def test_table_is_aligned_markdown():
     assert TABLE._repr_markdown_() == str(TABLE)  # which a notebook renders
 
 
-def test_csv_and_frame_hold_the_scores(tmp_path):
-    pd = pytest.importorskip("pandas")
-    TABLE.to_csv(tmp_path / "table.csv")
-    read = pd.read_csv(tmp_path / "table.csv", index_col="encoder")
-    for frame in (read, TABLE.to_frame()):
-        assert list(frame.index) == list(TABLE.rows)
-        assert list(frame.columns) == list(TABLE.columns)
-        assert_array_equal(frame.to_numpy(), TABLE.scores)
-
-
 def test_command_line_makes_the_table_and_the_file(data_home, tiny_bert, tmp_path, capsys):
     sentences = tmp_path / "sentences.txt"
     sentences.write_text("a man plays\n\nthe snow at night\nan old horse runs\n")
