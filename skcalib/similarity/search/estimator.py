@@ -1,45 +1,25 @@
 """SearchEncoder: documents and queries as vectors whose inner product ranks better."""
 
 from dataclasses import KW_ONLY
-from itertools import compress
 from numbers import Integral, Real
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, StrOptions, _fit_context
-from skcalib.cosines import nearest_in_order, sparse_products
-from skcalib.encoders.sides import first_of_queries
-from skcalib.inputs.texts import TextTransformer, as_texts, distinct
-from skcalib.inputs.vectors import distinct_vectors, warn_of_silent
-from skcalib.similarity.inputs import Side, check_queries
-from skcalib.similarity.search.bank_test import BankTest
-from skcalib.similarity.search.sides import TwoSides
-from skcalib.similarity.search.words import (
-    Words,
-    by_term,
-    sample_of,
-    weight_of_words,
-    with_content,
-)
+from skcalib.inputs.texts import TextTransformer
+from skcalib.inputs.vectors import warn_of_silent
+from skcalib.similarity.inputs import check_queries
+from skcalib.similarity.search.index import DenseSparse, SearchIndex
 
-CANDIDATES = 100  # documents that an index given as `neighbors` finds
 # Of calls with queries drawn like the bank, a share of ALARMS warns on average over banks. So
 # for one bank in ten at most, the share is more than ten times as much (Markov's inequality).
 ALARMS = 0.001
-
-
-class DenseSparse(NamedTuple):
-    """Two vectors of each text, whose inner products are added."""
-
-    dense: np.ndarray  # (n_texts, d + 2), float32
-    sparse: csr_matrix  # (n_texts, n_terms), float32
 
 
 @estimator
@@ -235,138 +215,19 @@ class SearchEncoder(TextTransformer):
             If most queries are documents, or if vectors come without queries.
         """
         check_queries(self, y, queries)
-        self._learn(X, queries)
-        return self
+        index, _ = SearchIndex.learned(self, X, queries)
+        return self._keep(index)
 
-    def _learn(self, X: Any, queries: Any, codes: np.ndarray | None = None) -> np.ndarray:
-        """Fit on documents, which may be in groups, see `TwoSides.documents`.
-
-        Return their unit vectors by the encoder.
-        """
-        if self.encoder is None and self.query_encoder is not None:
-            raise ValueError(
-                "SearchEncoder got a query_encoder but no encoder; expected both, or neither. "
-                "Set the encoder of the documents, too, and pass texts."
-            )
-        self._document_side, unit = Side.fitted(self, X, "document")
-        has_content = np.any(unit, axis=1)
-        if has_content.sum() < 2:
-            raise ValueError(
-                f"Got n_samples={len(unit)} documents, {has_content.sum()} of them with "
-                "content; a search ranks two or more. Pass all documents in one list."
-            )
-        texts = None if self.encoder is None else as_texts(X)
-        content = unit if has_content.all() else unit[has_content]
-        bank, asked = self._bank(content, texts, queries)
-        self._sides = sides = TwoSides.learned(
-            content,
-            bank,
-            power=self.power,
-            hub_weight=self.hub_weight,
-            codes=None if codes is None else codes[has_content],
-        )
-        self.n_queries_ = 0 if bank is None else len(bank)
-        self._bank_test = None if bank is None else BankTest.of(bank)
+    def _keep(self, index: SearchIndex) -> Self:
+        self._index, sides, words = index, index.sides, index.words
+        self.vectors_, self.neighbors_ = index.vectors, index.fitted_neighbors
+        self.words_ = None if index.terms is None else index.terms.T
+        self.vectorizer_ = None if words is None else words.vectorizer
+        self.lexical_weight_ = 0.0 if words is None else words.weight
         self.document_shift_, self.query_shift_ = sides.document_shift, sides.query_shift
-        self.projection_ = sides.projection
-        self.hub_weight_ = sides.hub_weight
-        self._words = words = None
-        if texts is not None and self.lexical is not None:
-            self._words, words = Words.fitted(self.lexical, texts)
-            words = by_term(words, has_content, codes)
-        self._store(unit, words, codes)
-        self.vectorizer_, self.lexical_weight_ = None, 0.0
-        if (words := self._words) is not None and texts is not None:
-            words.weight = self._weight_of_words(words, unit, texts, bank, asked)
-            self.vectorizer_, self.lexical_weight_ = words.vectorizer, words.weight
-        return unit
-
-    def _bank(
-        self, documents: np.ndarray, X: list[str] | None, queries: Any
-    ) -> tuple[np.ndarray | None, list[str]]:
-        """Fit the side of queries; return unit vectors and texts of distinct ones, if any."""
-        unit, texts = self._fit_queries(X, queries)
-        if unit is None:
-            return None, []
-        if X is None:
-            asked = {row.tobytes() for row in unit}
-            equal = len({key for row in documents if (key := row.tobytes()) in asked})
-        else:
-            equal = len({*texts} & {*X})
-        if 2 * equal > len(unit):
-            warn(
-                f"{equal:,} of {len(unit):,} distinct queries are documents. The bank should "
-                "show how queries differ from documents: pass real queries, or leave out "
-                "`queries`."
-            )
-        has_content = np.any(unit, axis=1)
-        if has_content.sum() < 2:
-            raise ValueError(
-                f"queries has {has_content.sum()} distinct queries with content; expected two "
-                "or more, better some hundred. Add queries, or leave out `queries`."
-            )
-        return unit[has_content], [*compress(texts, has_content)]
-
-    def _fit_queries(
-        self, X: list[str] | None, queries: Any
-    ) -> tuple[np.ndarray | None, list[str]]:
-        """Fit the encoder of queries, on a sample of documents if there are none."""
-        self._query_side, unit = self._document_side, None
-        if X is None:
-            if queries is not None:
-                return distinct_vectors(self._query_side.unit(self, queries, "queries")), []
-            warn(
-                "Vectors of documents alone show neither the mean of queries nor the hubs, so "
-                "scores are half the cosines after a mild whitening. Pass `queries`, or texts "
-                "and an encoder."
-            )
-            return None, []
-        texts = [] if queries is None else distinct(as_texts(queries, "queries"))[0]
-        encoder = self.query_encoder
-        if encoder is None:
-            encoder = first_of_queries(self.encoder)
-        if encoder is not None:
-            some = texts or distinct([X[row] for row in sample_of(len(X))])[0]
-            self._query_side, unit = self._document_side.fit_query_side(encoder, some)
-        elif texts:
-            unit = self._query_side.unit(self, texts, "queries")
-        return unit if texts else None, texts
-
-    def _store(
-        self, unit: np.ndarray, words: csr_matrix | None, codes: np.ndarray | None
-    ) -> None:
-        """Keep documents by their unit vectors, and their words by terms, to be searched."""
-        self.vectors_ = self._sides.documents(unit, codes)
-        self._by_term, self.words_ = words, None if words is None else words.T
-        self.neighbors_ = None
-        if self.neighbors is not None and len(unit) > CANDIDATES + 1:  # some ask for one more
-            index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES)
-            self.neighbors_ = index.fit(self.vectors_)
-
-    def _weight_of_words(
-        self,
-        words: Words,
-        unit: np.ndarray,
-        texts: list[str],
-        bank: np.ndarray | None,
-        asked: list[str],
-    ) -> float:
-        """Return the weight by queries, or by documents that ask for each other."""
-        rows = np.unique(distinct(texts)[1], return_index=True)[1]
-        rows = rows[np.any(unit, axis=1)[rows]]  # a copy would be found by its words
-        vectors: Any = self.vectors_
-        stored: Any = self.words_
-        if len(rows) < len(texts):
-            vectors, stored = vectors[rows], stored[rows]
-        if bank is None:
-            own = sample_of(len(rows))
-            of_asked = csr_matrix(stored[own])
-            return weight_of_words(
-                self._sides.queries(unit[rows[own]]), vectors, of_asked, stored, own
-            )
-        drawn = sample_of(len(asked))
-        of_asked = words.documents([asked[row] for row in drawn])
-        return weight_of_words(self._sides.queries(bank[drawn]), vectors, of_asked, stored)
+        self.projection_, self.hub_weight_ = sides.projection, sides.hub_weight
+        self.n_queries_ = index.n_queries
+        return self
 
     def fit_transform(self, X: Any, y: Any = None, *, queries: Any = None) -> np.ndarray:
         """Fit, and return the vectors of the documents.
@@ -394,7 +255,8 @@ class SearchEncoder(TextTransformer):
         -------
         vectors : ndarray of shape (n_documents, d + 2), float32
         """
-        return self._sides.documents(self._unit_documents(X))
+        unit = self._unit_documents(X)
+        return self._index.sides.documents(unit)
 
     def encode_document(self, X: Any) -> Any:
         """Encode documents: those of the fit, or later ones.
@@ -412,16 +274,11 @@ class SearchEncoder(TextTransformer):
             is returned alone, not as a pair.
         """
         unit = self._unit_documents(X)
-        dense, words = self._sides.documents(unit), self._words
-        if words is None:
-            return dense
-        return DenseSparse(
-            dense, with_content(words.documents(as_texts(X)), np.any(unit, axis=1))
-        )
+        return self._index.documents(unit, X)
 
     def _unit_documents(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        unit = self._document_side.unit(self, X)
+        unit = self._index.document_side.unit(self, X)
         warn_of_silent(~unit.any(axis=1))
         return unit
 
@@ -455,24 +312,17 @@ class SearchEncoder(TextTransformer):
         .. [1] Mann & Whitney (1947), "On a Test of Whether One of Two Random Variables Is
                Stochastically Larger than the Other", Annals of Mathematical Statistics 18(1).
         """
-        unit = self._unit_queries(X)
-        p_value = 1.0 if self._bank_test is None else self._bank_test.p_value(unit)
+        check_is_fitted(self)
+        index = self._index
+        unit = index.query_side.unit(self, X)
+        p_value = 1.0 if index.bank_test is None else index.bank_test.p_value(unit)
         if p_value <= ALARMS:
             warn(
                 f"The queries are unlike the bank (p={p_value:.1g}), as if they were in "
                 "another language or of another kind. The means and hubs of a wrong bank may "
                 "cost many points: fit again with a sample of queries such as these."
             )
-        return self._encoded(unit, X)
-
-    def _encoded(self, unit: np.ndarray, X: Any) -> Any:
-        """Encode queries, of whose encoder these are the unit vectors."""
-        dense, words = self._sides.queries(unit), self._words
-        return dense if words is None else DenseSparse(dense, words.queries(as_texts(X)))
-
-    def _unit_queries(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
-        return self._query_side.unit(self, X)
+        return index.queries(unit, X)
 
     def kneighbors(self, X: Any, n_neighbors: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Best documents of the fit for queries.
@@ -494,35 +344,23 @@ class SearchEncoder(TextTransformer):
         check_is_fitted(self)
         check_scalar(n_neighbors, "n_neighbors", Integral, min_val=1)
         asked = self.encode_query(X)
-        dense = asked if self._words is None else asked.dense
-        scores, rows = self._nearest(asked, n_neighbors)
+        dense = asked.dense if isinstance(asked, DenseSparse) else asked
+        scores, rows = self._index.nearest(asked, n_neighbors)
         silent = ~dense.any(axis=1)
         scores[silent], rows[silent] = -1, -1
         return scores, rows
-
-    def _nearest(self, asked: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Scores, from the largest, and rows of the best documents for encoded queries."""
-        k, added = min(k, len(self.vectors_)), None
-        index = self.neighbors_ if k <= CANDIDATES else None
-        if self._words is not None:
-            asked, sparse = asked
-
-            def added(chunk: slice) -> np.ndarray:
-                return sparse_products(sparse[chunk], self._by_term)
-
-        return nearest_in_order(asked, self.vectors_, k, index, added)
 
     @property
     def document_pipeline_(self) -> Pipeline:
         """The steps of documents, fitted, as exports take them."""
         check_is_fitted(self)
-        return self._document_side.followed_by(self._sides.document_steps())
+        return self._index.document_side.followed_by(self._index.sides.document_steps())
 
     @property
     def query_pipeline_(self) -> Pipeline:
         """The steps of queries, fitted, as exports take them."""
         check_is_fitted(self)
-        return self._query_side.followed_by(self._sides.query_steps())
+        return self._index.query_side.followed_by(self._index.sides.query_steps())
 
     @property
     def _n_features_out(self) -> int:

@@ -118,9 +118,8 @@ def toward_means(X: Any, codes: np.ndarray) -> Any:
 def gap_weight(queries: np.ndarray, gap: np.ndarray) -> float:
     """Return how much of the gap between two means is more than chance, from 0 to 1.
 
-    The positive part of the estimator of James and Stein (1961): the mean of n queries is off
-    by a squared distance of V = (their variance) / n. So of a squared gap of G to the mean of
-    the documents, ``1 - V / G`` is more than chance.
+    It is the positive part of the estimator of James and Stein (1961): the mean of n queries is
+    off by a squared distance of their variance over n.
     """
     n = len(queries)
     squares = float(gap @ gap)
@@ -135,9 +134,7 @@ def gap_weight(queries: np.ndarray, gap: np.ndarray) -> float:
 def unanswered_share(k: int, n_queries: int, n_documents: int) -> float:
     """Return the expected share of a document's ``k`` nearest queries that it does not answer.
 
-    If each query has one answer, a document answers ``n_queries / n_documents`` on average,
-    and they are near it for that reason. With few documents they are all of the nearest: each
-    document is a topic, from which neither hubs nor details may take anything.
+    If each query has one answer, a document answers ``n_queries / n_documents`` on average.
     """
     return max(1 - n_queries / (n_documents * k), 0.0)
 
