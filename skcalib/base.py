@@ -115,17 +115,18 @@ def from_scratch(fit: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fit)
     def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _forget(self)
+        forget(self)
         try:
             return fit(self, *args, **kwargs)
         except BaseException:
-            _forget(self)
+            forget(self)
             raise
 
     return whole
 
 
-def _forget(estimator: Any) -> None:
+def forget(estimator: Any) -> None:
+    """Drop the fitted attributes of an estimator."""
     public = [name for name in vars(estimator) if name.endswith("_") and name[0] != "_"]
     for name in [*public, *getattr(estimator, "_learned", ())]:
         vars(estimator).pop(name, None)
@@ -141,7 +142,7 @@ class CalibratorTags(TransformerTags):
     ----------
     calibrates : bool, default=False
         Whether the cosines of its output need no whitening. An encoder with such a step gets
-        no other, and `skcalib evaluate` offers those of skcalib.
+        no other.
     not_linear : str, default=""
         What the step is, and what to do instead, if it is no linear map: exports that need one
         refuse it with this reason. A linear step has a method ``linear_map`` in place of it,

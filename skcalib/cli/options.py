@@ -13,15 +13,13 @@ from skcalib.base import warn
 from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.inputs.files import is_table, lines_of, rows_of
 
-PARAMS = "prompt", "overflow", "max_length", "layer_merge"  # of `BertEncoder`
+PARAMS = "prompt", "overflow", "max_length"  # of `BertEncoder`
 
 
-def add_encoding(add: Callable[..., Any], *, queries: bool = True) -> None:
-    """Add the arguments that determine how texts, and queries, are encoded."""
+def add_encoding(add: Callable[..., Any]) -> None:
+    """Add the arguments that determine how texts are encoded."""
     words = "put before each text, or around {text}; default: what the model's folder declares"
     add("--prompt", help=words)
-    if queries:
-        add("--query-prompt", help="the same for queries; default: same as --prompt")
     whole = "cut texts off at the model's limit, or read them whole in windows; default: cut"
     add("--overflow", choices=("cut", "windows"), default="cut", help=whole)
     add("--memory", help="folder that keeps vectors, so that each text is encoded only once")

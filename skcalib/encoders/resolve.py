@@ -28,7 +28,7 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
     layers = resolve_layers(encoder.layers, backbone.n_layers)
     pooling = _pooling(encoder.pooling, shipped)
     if POOLINGS[pooling].by_frequency:
-        backbone.require_zipf()
+        backbone.zipf  # noqa: B018, an error if it has none
     prompt = shipped.prompt(encoder.prompt)
     max_length = _max_length(encoder.max_length, backbone, shipped)
     frame = _frame(backbone, prompt, max_length)

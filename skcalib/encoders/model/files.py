@@ -73,8 +73,9 @@ def _loaded(
     """Load the model of a folder whose fingerprint is ``key``."""
     import torch
 
-    from skcalib.encoders.model.backbone import Backbone, lowercase, read
+    from skcalib.encoders.model.backbone import Backbone
     from skcalib.encoders.model.forward import in_short
+    from skcalib.encoders.model.reading import lowercase, read
 
     try:
         tokenizer, module = read(folder)
