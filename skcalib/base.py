@@ -115,17 +115,18 @@ def from_scratch(fit: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fit)
     def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _forget(self)
+        forget(self)
         try:
             return fit(self, *args, **kwargs)
         except BaseException:
-            _forget(self)
+            forget(self)
             raise
 
     return whole
 
 
-def _forget(estimator: Any) -> None:
+def forget(estimator: Any) -> None:
+    """Drop the fitted attributes of an estimator."""
     public = [name for name in vars(estimator) if name.endswith("_") and name[0] != "_"]
     for name in [*public, *getattr(estimator, "_learned", ())]:
         vars(estimator).pop(name, None)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import _fit_context
+from sklearn.utils._array_api import _convert_to_numpy as to_numpy
 from sklearn.utils._array_api import get_namespace_and_device
 from sklearn.utils._param_validation import (
     HasMethods,

@@ -168,8 +168,8 @@ class CalibrationSearch(TextTransformer):
     # In a search, groups go to the splitter only, unless set_fit_request asks for more.
     __metadata_request__fit = {"groups": False}
 
-    @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: None = None, groups: Any = None) -> Self:
         """Choose, and fit the chosen pipeline on all texts.
 

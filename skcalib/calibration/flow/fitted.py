@@ -19,8 +19,8 @@ from skcalib.process import caches
 from skcalib.process.devices import check_precision, plain_torch
 
 # Rows below which the density of new vectors lies far below that of the fitted ones: by more
-# than 0.1 nats per dimension without noise, for any number of columns; on principal axes by
-# more than 0.5, and by 10 or more where there are as many rows as dimensions.
+# than 0.1 nats per dimension, for any number of columns; on principal axes by more than 0.5,
+# and by 10 or more where there are as many rows as dimensions.
 FEW_ROWS, FEW_ROWS_PER_AXIS = 25, 2
 
 # Parameters that later training cannot change.
@@ -101,14 +101,9 @@ class FittedFlow:
         return result
 
     def warn_of_few_rows(self) -> None:
-        """Warn if the density of new vectors says little."""
-        d = len(self.weights["gain"])
-        enough = FEW_ROWS if self.architecture["noise"] == 0 else FEW_ROWS_PER_AXIS * d
-        if self.n_rows < enough:
-            warn(
-                f"The flow was fitted on fewer than {enough} rows of {d} features: the density "
-                "of new vectors lies far below that of the fitted ones. Fit on more rows."
-            )
+        """Warn if densities along principal axes, or samples, say little of new vectors."""
+        if self.architecture["noise"] != 0:
+            _warn_of_few_rows(self.n_rows, FEW_ROWS_PER_AXIS * len(self.weights["gain"]))
 
 
 def untrained(
@@ -132,12 +127,21 @@ def untrained(
         mean, deviation, axes, _ = standardization
         column_variances = axes**2 @ deviation**2 * (1 - 1 / len(rows))  # as `column_moments`
     warn_of_massive_column(column_variances)
+    _warn_of_few_rows(len(rows), FEW_ROWS)
     mean_square = float(mean @ mean + column_variances.sum())
     flow = _glow(X.shape[1], architecture).to(getattr(torch, X.dtype.name))
     flow.initialize(rng, *standardization)
     moments = np.zeros((2, sum(p.numel() for p in flow.parameters())), dtype=X.dtype)
     start = architecture, float(noise), power, level, len(rows), mean_square
     return FittedFlow(*start, rng, flow.arrays(), moments)
+
+
+def _warn_of_few_rows(n: int, enough: int) -> None:
+    if n < enough:
+        warn(
+            f"The flow was fitted on fewer than {enough} rows: the density of new vectors lies "
+            "far below that of the fitted ones. Fit on more rows."
+        )
 
 
 def _glow(n_features: int, architecture: dict[str, Any]) -> Glow:

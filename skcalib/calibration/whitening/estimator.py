@@ -153,7 +153,9 @@ class Whitening(
     use of the result warns of few samples. `merge` keeps the parameters of the last fit.
 
     With ``sklearn.config_context(array_api_dispatch=True)``, arrays of other libraries, such as
-    torch tensors on a GPU, are mapped on their device; fitted attributes are NumPy arrays.
+    torch tensors on a GPU, are mapped on their device. Fitted attributes are NumPy arrays, so
+    that a fit on a GPU also maps arrays of NumPy. scikit-learn's tag of array API support
+    requires an error there, so it is not set.
 
     References
     ----------
@@ -208,8 +210,8 @@ class Whitening(
     }
     _state_version = 14
 
-    @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn mean and covariance of ``X``.
 
@@ -487,6 +489,5 @@ class Whitening(
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.array_api_support = True
         tags.transformer_tags.calibrates = True
         return tags

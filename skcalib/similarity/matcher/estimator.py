@@ -15,6 +15,7 @@ from skcalib.inputs.texts import TextInput, as_texts, distinct
 from skcalib.inputs.vectors import check_vectors, checked_rows, first_of_equal, warn_of_silent
 from skcalib.similarity.details import mild_whitening
 from skcalib.similarity.duplicates.guard import guard_of_fit
+from skcalib.similarity.inputs import Side
 from skcalib.similarity.matcher.discoveries import q_values
 from skcalib.similarity.matcher.pairs import NEAREST, PairScores, Records, candidates, mutual
 from skcalib.similarity.matcher.spelling import Spelling
@@ -294,18 +295,7 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
 
     def _unit(self, X: Any, name: str) -> np.ndarray:
         """Return unit vectors of input that an error calls by ``name``."""
-        if self._space is not None:
-            texts, index = distinct(as_texts(X, name))
-            return unit_vectors(self._space.vectors(texts))[index]
-        if name == "X":
-            return unit_vectors(checked_rows(self, X, reset=False))
-        vectors = check_vectors(X, name=name, dtype=[np.float64, np.float32])
-        if vectors.shape[1] != self._width:
-            raise ValueError(
-                f"{name} has {vectors.shape[1]} features, but A has {self._width}. Encode both "
-                "by the same model, or by two whose vectors are comparable."
-            )
-        return unit_vectors(vectors)
+        return Side(self._space, self._width or 0).unit(self, X, name, fitted="A")
 
     def _records(
         self, unit: np.ndarray, side: int, texts: list[str] | None, *, learns: bool = False

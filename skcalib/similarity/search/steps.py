@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator
 
 from skcalib.base import FloatTransformer, estimator
 from skcalib.calibration import AffineMap
-from skcalib.similarity.hubs import hubness
+from skcalib.similarity.search.hubs import hubness
 
 HALF = float(np.sqrt(0.5))  # the length of both parts of a vector
 
@@ -65,14 +65,13 @@ class HubColumns(Step):
     """
 
     bank: np.ndarray  # (n_bank, d), float32: unit vectors
-    n_neighbors: int
     weight: float
 
     def transform(self, X: np.ndarray) -> np.ndarray:
         """Return ``(d', -w r, sqrt(1 - w² r²)) / sqrt(2)``."""
         penalty = np.zeros(len(X))
         if self.weight > 0:
-            near = hubness(X.astype(np.float32, copy=False), self.bank, self.n_neighbors)
+            near = hubness(X.astype(np.float32, copy=False), self.bank)
             penalty = self.weight * near
         out = np.empty((len(X), X.shape[1] + 2), X.dtype)
         np.multiply(X, HALF, out=out[:, :-2])
