@@ -28,10 +28,10 @@ CONSTANT = 2.0
 # rest is hardly more than sampling error.
 DIRECTIONS_OF_GROUP = 2
 MOST_DIRECTIONS = 0.9
-# Share of the mean m that is kept in a trained output. The mean points toward the largest group,
-# and without it the vectors of that group lose the direction that they share. If r is kept, two
-# unrelated vectors keep r² of their mean inner product, 4 % for a fifth, and two of the largest
-# group, whose own mean lies δ from m, gain 2 r δ·m.
+# Share of the mean m that is kept in a trained output. The mean points toward the largest
+# group, and without it the vectors of that group lose the direction that they share. If r is
+# kept, two unrelated vectors keep r² of their mean inner product, 4 % for a fifth, and two of
+# the largest group, whose own mean lies δ from m, gain 2 r δ·m.
 KEPT_OF_MEAN = 0.2
 # The noise for k groups, as a share of the variance that one of k equal directions would have,
 # and the exponent of the width of the cone in it: a narrow cone has less noise.

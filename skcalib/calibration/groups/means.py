@@ -54,8 +54,8 @@ class GroupMeans:
         if kind != other_kind and not (are_numbers and np.abs(names).max() < 2**53):
             first, second = self.names[-1:].tolist() + other.names[-1:].tolist()
             raise ValueError(
-                f"groups are {kind} in one part and {other_kind} in another, such as {first!r} and "
-                f"{second!r}. Give the groups of all parts the same type, such as str."
+                f"groups are {kind} in one part and {other_kind} in another, such as {first!r} "
+                f"and {second!r}. Give the groups of all parts the same type, such as str."
             )
         merged = GroupMeans.from_array(mean, names, n)  # a mean counts as often as its samples
         scatter = self.scatter + other.scatter + merged.scatter
