@@ -26,7 +26,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from skcalib import Matcher
 from skcalib.datasets import load_docstrings
 
-RECORDS, DRAWS = 150, 10
+RECORDS, DRAWS = 150, 5
 CASES = "half", "half of both", "all", "none"
 SENTENCES, SHARED = 300, 100
 
