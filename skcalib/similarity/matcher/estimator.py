@@ -1,6 +1,6 @@
 """Matcher: pairs of records of two lists that are the same thing, and few false ones."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from numbers import Real
 from typing import Any, NamedTuple, Self
 
@@ -9,12 +9,13 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import VersionedState, from_scratch, warn
+from skcalib.base import VersionedState, estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.inputs.texts import TextInput, as_texts, distinct
 from skcalib.inputs.vectors import check_vectors, checked_rows, first_of_equal, warn_of_silent
 from skcalib.similarity.details import mild_whitening
 from skcalib.similarity.duplicates.guard import guard_of_fit
+from skcalib.similarity.inputs import Side
 from skcalib.similarity.matcher.discoveries import likeness, most_false, q_values
 from skcalib.similarity.matcher.pairs import (
     NEAREST,
@@ -34,7 +35,7 @@ POWER = 0.25
 SLACK = 1e-5
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class Matcher(TextInput, VersionedState, BaseEstimator):
     """Match the records of two lists that are the same thing, each with one partner or none.
 
@@ -310,18 +311,7 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
 
     def _unit(self, X: Any, name: str) -> np.ndarray:
         """Return unit vectors of input that an error calls by ``name``."""
-        if self._space is not None:
-            texts, index = distinct(as_texts(X, name))
-            return unit_vectors(self._space.vectors(texts))[index]
-        if name == "X":
-            return unit_vectors(checked_rows(self, X, reset=False))
-        vectors = check_vectors(X, name=name, dtype=[np.float64, np.float32])
-        if vectors.shape[1] != self._width:
-            raise ValueError(
-                f"{name} has {vectors.shape[1]} features, but A has {self._width}. Encode both "
-                "by the same model, or by two whose vectors are comparable."
-            )
-        return unit_vectors(vectors)
+        return Side(self._space, self._width or 0).unit(self, X, name, fitted="A")
 
     def _records(
         self, unit: np.ndarray, side: int, texts: list[str] | None, *, learns: bool = False
