@@ -17,15 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import VersionedState, estimator, from_scratch
 from skcalib.compat import Interval, _fit_context, check_rate
 from skcalib.cosines import best_of_others
+from skcalib.inputs.containers import first_text, unmasked
 from skcalib.inputs.texts import distinct_texts
-from skcalib.inputs.vectors import (
-    check_finite,
-    checked_rows,
-    first_text,
-    unit_rows,
-    unmasked,
-    warn_of_silent,
-)
+from skcalib.inputs.vectors import check_finite, checked_rows, unit_rows, warn_of_silent
 from skcalib.similarity.null import FEWEST_PAIRS, PairCounts, count_pairs, distinct
 from skcalib.similarity.scale.left_out import FOLDS, learns, left_out, mapped, warn_if_fitted
 from skcalib.similarity.space import TextSpace
