@@ -9,8 +9,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from skcalib.encoders.any_encoder import as_encoder
 from skcalib.encoders.sides import after_query_encoder, of_side
+from skcalib.inputs.containers import first_text
 from skcalib.inputs.texts import as_texts
-from skcalib.inputs.vectors import check_vectors, checked_rows, first_text, warn_of_silent
+from skcalib.inputs.vectors import check_vectors, checked_rows, warn_of_silent
 from skcalib.similarity.space import TextSpace, unit_vectors
 
 
