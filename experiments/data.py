@@ -1,8 +1,8 @@
 """Texts, labels, pairs and encoders of all experiments: one loader, one split, one seed.
 
 ``SKCALIB_DATA`` names the folder of the STS sets; the other folders stand beside it, as
-``experiments/README.md`` says. Maps are fitted on training texts, without their labels, and scored
-on test texts.
+``README.md`` says. Maps are fitted on training texts, without their labels, and scored on test
+texts.
 """
 
 import json
