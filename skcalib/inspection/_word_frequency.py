@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
-from skcalib.inputs.vectors import check_vectors, unmasked
+from skcalib.inputs.containers import unmasked
+from skcalib.inputs.vectors import check_vectors
 from skcalib.markdown import markdown
 
 # Bins of ranks in table 1 of the BERT-flow paper.

@@ -1,15 +1,16 @@
 """Whitening: the linear map that spreads vectors evenly in all directions (BERT-whitening)."""
 
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, replace
 from numbers import Integral, Real
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import FloatTransformer, VersionedState, from_scratch
+from skcalib.base import FloatTransformer, VersionedState, estimator, from_scratch
 from skcalib.calibration.map import AffineMap
 from skcalib.calibration.merging import MergingFit
 from skcalib.calibration.moments import Moments
@@ -22,18 +23,13 @@ from skcalib.compat import (
     _fit_context,
     check_params,
 )
-from skcalib.inputs.vectors import (
-    check_rows,
-    check_sample_weight,
-    is_dask,
-    rows_of,
-    warn_of_lengths,
-)
+from skcalib.inputs.containers import is_dask
+from skcalib.inputs.vectors import check_rows, check_sample_weight, rows_of, warn_of_lengths
 from skcalib.process.caches import moments_of
 from skcalib.process.dask import check_lazy
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class Whitening(
     MergingFit,
     ClassNamePrefixFeaturesOutMixin,
@@ -153,7 +149,9 @@ class Whitening(
     use of the result warns of few samples. `merge` keeps the parameters of the last fit.
 
     With ``sklearn.config_context(array_api_dispatch=True)``, arrays of other libraries, such as
-    torch tensors on a GPU, are mapped on their device; fitted attributes are NumPy arrays.
+    torch tensors on a GPU, are mapped on their device. Fitted attributes are NumPy arrays, so
+    that a fit on a GPU also maps arrays of NumPy. scikit-learn's tag of array API support
+    requires an error there, so it is not set.
 
     References
     ----------
@@ -193,7 +191,9 @@ class Whitening(
     _parameter_constraints = {
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
-            Interval(RealNotInt, 0, 1, closed="neither"),
+            Interval(
+                RealNotInt, 0, 1, closed="neither", hint=" (for 'auto' see the parameter noise)"
+            ),
             None,
         ],
         "method": [StrOptions({"pca", "zca", "rotated"})],
@@ -205,9 +205,20 @@ class Whitening(
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
     _state_version = 14
+    _learned = ("_solved", "_has_warned")
+    n_samples_seen_ = property(attrgetter("moments_.n"), doc="Samples, or their weight.")
+    n_components_ = property(attrgetter("map_.width"), doc="Width of the output.")
+    components_ = property(attrgetter("map_.components"), doc="Principal axes in rows.")
+    explained_variance_ = property(attrgetter("map_.variance_kept"), doc="Variance along them.")
+    rank_ = property(attrgetter("map_.rank"), doc="Numerical rank of the covariance.")
+    centering_ = property(attrgetter("map_.regularized.centering"), doc="Share of the mean.")
+    shrinkage_ = property(attrgetter("map_.regularized.shrinkage"), doc="Shrinkage in use.")
+    noise_ = property(attrgetter("map_.regularized.noise"), doc="Noise in use.")
+    power_ = property(attrgetter("map_.regularized.power"), doc="Power in use.")
+    level_ = property(attrgetter("map_.regularized.level"), doc="Level in use.")
 
-    @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn mean and covariance of ``X``.
 
@@ -235,10 +246,7 @@ class Whitening(
         if sample_weight is not None and not is_dask(X):
             sample_weight = check_sample_weight(sample_weight, X)
         moments = moments_of(Moments.of, X, sample_weight)
-        parameters = self.get_params(deep=False)
-        linear = solve(moments, **parameters)
-        warn_of_sample(moments.n, linear)
-        self._keep(moments, parameters, linear, has_warned=True)
+        self._learn(moments, self.get_params(deep=False))._checked_map()
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -377,59 +385,9 @@ class Whitening(
         return self.moments_.mean.copy()
 
     @property
-    def n_samples_seen_(self) -> int | float:
-        """Number of samples, or the sum of their weights."""
-        return self.moments_.n
-
-    @property
-    def components_(self) -> np.ndarray:
-        """Principal axes in rows."""
-        return self.map_.components
-
-    @property
-    def explained_variance_(self) -> np.ndarray:
-        """Variance along the axes."""
-        return self.map_.variance_kept
-
-    @property
     def explained_variance_ratio_(self) -> np.ndarray:
-        """The same as a share of the total variance."""
+        """The same variance as a share of the total."""
         return self.map_.variance_kept / self.map_.regularized.total
-
-    @property
-    def n_components_(self) -> int:
-        """Width of the output."""
-        return self.map_.width
-
-    @property
-    def rank_(self) -> int:
-        """Numerical rank of the covariance."""
-        return self.map_.rank
-
-    @property
-    def centering_(self) -> float:
-        """Share of the mean that is subtracted."""
-        return self.map_.regularized.centering
-
-    @property
-    def shrinkage_(self) -> float:
-        """Shrinkage in use."""
-        return self.map_.regularized.shrinkage
-
-    @property
-    def noise_(self) -> float:
-        """Noise in use."""
-        return self.map_.regularized.noise
-
-    @property
-    def power_(self) -> float:
-        """Power in use."""
-        return self.map_.regularized.power
-
-    @property
-    def level_(self) -> float:
-        """Level in use."""
-        return self.map_.regularized.level
 
     @property
     def _n_features_out(self) -> int:
@@ -447,26 +405,18 @@ class Whitening(
         return X
 
     def _learn(self, moments: Moments, parameters: dict[str, Any] | None = None) -> Self:
-        self._keep(moments, parameters or self.parameters_)
+        self._solved: WhiteningMap | None = None
+        self.moments_, self._has_warned = moments, False
+        self.parameters_: dict[str, Any] = parameters or self.parameters_
         return self
-
-    def _keep(
-        self,
-        moments: Moments,
-        parameters: dict[str, Any],
-        linear: WhiteningMap | None = None,
-        *,
-        has_warned: bool = False,
-    ) -> None:
-        self.moments_, self.parameters_, self._solved = moments, parameters, linear
-        self._has_warned = has_warned
 
     @property
     def map_(self) -> WhiteningMap:
         """The map by axes; no attribute while all samples seen are equal."""
-        if not (self.moments_.are_enough and self.moments_.scatter.any()):
-            raise AttributeError(f"This {type(self).__name__} has seen no samples that differ.")
-        return self._solution()
+        try:
+            return self._solution()
+        except ValueError as error:
+            raise AttributeError(f"This {type(self).__name__} has no map: {error}") from None
 
     def _solution(self) -> WhiteningMap:
         """Return the map, which is computed once."""
@@ -485,6 +435,5 @@ class Whitening(
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.array_api_support = True
         tags.transformer_tags.calibrates = True
         return tags
