@@ -166,6 +166,7 @@ def test_what_may_be_a_table_with_commas_is_read_with_a_warning(tmp_path):
         ["one, two", "three, four", "five, six"],
         ["a,b", "c", "d"],
         ['["a"]'] * 3,
+        ['["a"]'],
         ["a" * 200_000] * 3,
     ):
         path.write_text("\n".join(no_table))
