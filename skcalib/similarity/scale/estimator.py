@@ -83,6 +83,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
     1 % and 45 for 5 %, with a confidence of 0.9. Without such queries, the documents stand in
     for them, which is right if queries are like documents. The most similar documents are often
     each other's best, so that a new one makes two pass, and rates need about twice as many.
+    With a confidence, the rate is below the promise on average: of 10 % with 100 documents it
+    was 3 to 4 % in simulations, and of 5 % with 500 documents 3 %.
 
     References
     ----------
