@@ -8,11 +8,12 @@ from scipy.sparse import csr_matrix
 from sklearn.preprocessing import Normalizer, normalize
 from sklearn.utils import gen_batches
 
+from skcalib.calibration import AffineMap
 from skcalib.cosines import nearest, rows_in_memory
 from skcalib.inputs.vectors import unit_rows
 from skcalib.similarity.details import mild_whitening
 from skcalib.similarity.search.hubs import bank_of, gate, n_nearest, repeatability
-from skcalib.similarity.search.steps import HALF, HubColumns, QueryColumns, ShiftAndScale
+from skcalib.similarity.search.steps import HALF, Affine, HubColumns, two_columns
 
 # Share of a mean that is subtracted, as `Whitening(noise="auto")` does: in a skewed collection
 # the mean lies in the largest group, which would lose its direction with all of it.
@@ -96,13 +97,14 @@ class TwoSides:
 
     def document_steps(self) -> list[Any]:
         """Return the steps from vectors of documents to those of the search, for exports."""
-        linear = ShiftAndScale(self.document_shift, self.projection)
+        linear = Affine(AffineMap.of_sample(self.document_shift, self.projection))
         return [Normalizer(), linear, Normalizer(), self.hubs]
 
     def query_steps(self) -> list[Any]:
         """Return the same of queries."""
-        linear = ShiftAndScale(self.query_shift, self.projection)
-        return [Normalizer(), linear, Normalizer(), QueryColumns(self.projection.shape[1])]
+        linear = Affine(AffineMap.of_sample(self.query_shift, self.projection))
+        columns = Affine(two_columns(self.projection.shape[1], 0))
+        return [Normalizer(), linear, Normalizer(), columns]
 
 
 def toward_means(X: Any, codes: np.ndarray) -> Any:
