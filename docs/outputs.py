@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 # Pages whose blocks run by themselves; those of all others use names of the blocks before.
-ALONE = "how_coarse.md", "index.md", "languages.md", "long_texts.md"
+ALONE = "encoders.md", "index.md", "languages.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OUTPUT = re.compile(r"(?:^# ?.*\n)*\Z", re.MULTILINE)
 

@@ -143,6 +143,6 @@ def search(encode):
         for_documents, for_queries = of_queries(step, D, Q)
         sides[name] = make_pipeline(of_documents, for_documents)
         query_sides[name] = make_pipeline(of_query, for_queries)
-    found = evaluate_retrieval(sides, CRANFIELD, queries_encoder=query_sides)
+    found = evaluate_retrieval(sides, CRANFIELD, query_encoder=query_sides)
     ends = found.intervals[:, 0] / 100
     return "Cranfield", "nDCG@10", steps(), found.scores[:, 0] / 100, ends

@@ -1,8 +1,8 @@
 """Texts, labels, pairs and encoders of all experiments: one loader, one split, one seed.
 
 ``SKCALIB_DATA`` names the folder of the STS sets; the other folders stand beside it, as
-``docs/reproduce.md`` says. Maps are fitted on training texts, without their labels, and scored
-on test texts.
+``README.md`` says. Maps are fitted on training texts, without their labels, and scored on test
+texts.
 """
 
 import json
@@ -38,7 +38,7 @@ ENCODERS = {
     "minilm": ("minilm", "", ""),
     "e5": ("intfloat/multilingual-e5-small", "query: ", "passage: "),
     "mpnet": ("sentence-transformers/all-mpnet-base-v2", "", ""),
-    "smollm2": ("smollm2", "", ""),  # a folder, see docs/reproduce.md
+    "smollm2": ("smollm2", "", ""),  # a folder, see README.md
 }
 # A language model that was not trained for similarity reads texts up to a length.
 TEMPLATE = 'This sentence : "{text}" means in one word:"'

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from skcalib import __version__
-from skcalib.cli import calibrate, classify, compare, evaluate
+from skcalib.cli import calibrate, classify, compare
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,7 +58,6 @@ def _run(arguments: Sequence[str] | None) -> int:
         ("calibrate", calibrate, "choose layer, pooling and calibration from texts"),
         ("classify", classify, "classify texts by the names of the classes, or a few labels"),
         ("compare", compare, "what a calibration gains on your texts, in one table"),
-        ("evaluate", evaluate, "score a model on textual similarity or a search"),
     ):
         command = commands.add_parser(name, help=summary)
         module.add_arguments(command)

@@ -4,12 +4,13 @@ import contextlib
 import functools
 import inspect
 import os
+import shlex
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, dataclass_transform
 
 import joblib
 import numpy as np
@@ -33,6 +34,56 @@ INNER = (
 ONCE = "default", "module", "once"  # actions of Python's filters that show a warning once
 
 
+T = TypeVar("T")
+
+# Parameters that users of other libraries type first: the one that a class has instead, and
+# what to say unless it does the same.
+OTHER_NAMES: dict[str, dict[str, str]] = {
+    "batch_size": {"device": "It makes batches of as many tokens as suit the device."},
+    "embedding_model": {"encoder": ""},
+    "epochs": {"max_epochs": ""},
+    "max_seq_length": {"max_length": ""},
+    "model_name_or_path": {"model": ""},
+    "n_clusters": {"n_groups": ""},
+    "normalize_embeddings": {"normalize": ""},
+    "num_epochs": {"max_epochs": ""},
+    "pooling_mode": {"pooling": ""},
+    "seed": {"random_state": ""},
+    "show_progress_bar": {"verbose": ""},
+    "threshold": {
+        "false_pairs": "Use false_pairs, a number of false pairs; fit learns the threshold.",
+        "false_discovery_rate": "Use false_discovery_rate; fit learns the threshold.",
+        "false_positive_rate": "Use false_positive_rate; fit learns the threshold.",
+        "rejection_rate": "Use rejection_rate; fit learns the threshold.",
+        "similarity": "A SimilarityScale gives thresholds for cosines.",
+    },
+}
+
+
+@dataclass_transform(eq_default=False)
+def estimator(cls: type[T]) -> type[T]:
+    """Decorate a class as a dataclass whose fields are the parameters of an estimator.
+
+    A name of `OTHER_NAMES` raises a TypeError with that sentence. The signature stays that of
+    the dataclass, in which scikit-learn finds the parameters.
+    """
+    cls = dataclass(eq=False, repr=False)(cls)
+    create = cls.__init__
+    known = inspect.signature(create).parameters
+
+    @functools.wraps(create)
+    def init(self: Any, *args: Any, **params: Any) -> None:
+        for name in params.keys() - known.keys():
+            for ours, sentence in OTHER_NAMES.get(name, {}).items():
+                if ours in known:
+                    kind, advice = type(self).__name__, sentence or f"Use {ours}."
+                    raise TypeError(f"{kind} has no parameter {name!r}. {advice}")
+        create(self, *args, **params)
+
+    cls.__init__ = init  # type: ignore[method-assign]
+    return cls
+
+
 class VersionedState:
     """Mixin that stamps an estimator's pickled state with the version of its layout.
 
@@ -41,6 +92,7 @@ class VersionedState:
     """
 
     _state_version = 1
+    _learned: tuple[str, ...] = ()  # private attributes that `fit` learns, for `from_scratch`
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
@@ -63,19 +115,21 @@ def from_scratch(fit: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fit)
     def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _forget(self)
+        forget(self)
         try:
             return fit(self, *args, **kwargs)
         except BaseException:
-            _forget(self)
+            forget(self)
             raise
 
     return whole
 
 
-def _forget(estimator: Any) -> None:
-    for name in [name for name in vars(estimator) if name.endswith("_") and name[0] != "_"]:
-        delattr(estimator, name)
+def forget(estimator: Any) -> None:
+    """Drop the fitted attributes of an estimator."""
+    public = [name for name in vars(estimator) if name.endswith("_") and name[0] != "_"]
+    for name in [*public, *getattr(estimator, "_learned", ())]:
+        vars(estimator).pop(name, None)
 
 
 @dataclass(slots=True)
@@ -88,7 +142,7 @@ class CalibratorTags(TransformerTags):
     ----------
     calibrates : bool, default=False
         Whether the cosines of its output need no whitening. An encoder with such a step gets
-        no other, and `skcalib evaluate` offers those of skcalib.
+        no other.
     not_linear : str, default=""
         What the step is, and what to do instead, if it is no linear map: exports that need one
         refuse it with this reason. A linear step has a method ``linear_map`` in place of it,
@@ -182,12 +236,13 @@ def _action(message: str, category: type[Warning], module: str, line: int) -> st
     return "default"
 
 
-def import_package(package: str, module: str) -> Any:
-    """Import a module; the error explains how to install its package."""
+def import_package(packages: str, module: str) -> Any:
+    """Import a module; the error explains how to install the packages that it needs."""
     try:
         return import_module(module)
     except ImportError as error:
+        install = " ".join(map(shlex.quote, packages.split()))
         raise ImportError(
-            f"The package {package} cannot be imported ({error}). Install it with: pip install "
-            f"{package}"
+            f"The module {module} cannot be imported ({error}). Install it with: pip install "
+            f"{install}"
         ) from error

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import _fit_context
+from sklearn.utils._array_api import _convert_to_numpy as to_numpy
 from sklearn.utils._array_api import get_namespace_and_device
 from sklearn.utils._param_validation import (
     HasMethods,
@@ -23,7 +24,14 @@ from sklearn.utils.validation import _check_sample_weight as _check_sample_weigh
 
 
 class Interval(_Interval):
-    """An interval of numbers; it excludes True and False."""
+    """An interval of numbers; it excludes True and False. An error shows the hint, too."""
+
+    def __init__(self, *ends: Any, closed: Any, hint: str = ""):
+        super().__init__(*ends, closed=closed)
+        self._hint = hint
+
+    def __str__(self) -> str:
+        return super().__str__() + self._hint
 
     def is_satisfied_by(self, val: Any) -> bool:
         """Whether a value is a number in the interval."""
@@ -31,10 +39,15 @@ class Interval(_Interval):
 
 
 class StrOptions(_StrOptions):
-    """Names in lower case; an error lists them in order, which that of a set is not."""
+    """Names in lower case; an error lists them in order, unlike a set, and shows the hint."""
+
+    def __init__(self, options: set[str], hint: str = ""):
+        super().__init__(options)
+        self._hint = hint
 
     def __str__(self) -> str:
-        return f"a str among {{{', '.join(map(repr, sorted(self.options)))}}} in lower case"
+        listed = ", ".join(map(repr, sorted(self.options)))
+        return f"a str among {{{listed}}} in lower case{self._hint}"
 
 
 def check_rate(rate: Any, function: str, name: str = "false_positive_rate") -> float:

@@ -6,9 +6,11 @@ compared with a threshold, or put in order, is computed again by `of_pairs`, in 
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn import get_config
 from sklearn.utils import gen_batches
 
@@ -148,7 +150,9 @@ def nearest_in_order(
         if more is None or index is not None:
             near = rows_near(asked, fitted, k, index)
         else:
-            near = _largest(asked @ fitted.T + more, k)
+            product = asked @ fitted.T
+            product += more
+            near = _largest(product, k)
         if (lacking := k - near.shape[1]) > 0:  # an index may find fewer
             near = np.pad(near, [(0, 0), (0, lacking)], constant_values=-1)
         exact = np.einsum("ij,ikj->ik", queries[chunk], fitted[near], dtype=np.float64)
@@ -159,6 +163,19 @@ def nearest_in_order(
         cosines[chunk] = np.take_along_axis(exact, order, axis=1)
         rows[chunk] = np.take_along_axis(near, order, axis=1)
     return cosines, rows
+
+
+def sparse_products(queries: csr_matrix, by_term: csr_matrix) -> np.ndarray:
+    """Return the inner products of sparse queries, (n, n_terms), with sparse documents.
+
+    ``by_term`` of shape (n_terms, n_documents) has the documents of each term. Only those of a
+    query's terms are read, and their products added, so most of the matrix costs nothing. A
+    product of both matrices takes four times as long, since its result would be sparse.
+    """
+    products = np.empty((queries.shape[0], by_term.shape[1]), np.float32)
+    for i, (first, last) in enumerate(pairwise(queries.indptr)):
+        products[i] = by_term[queries.indices[first:last]].T @ queries.data[first:last]
+    return products
 
 
 def best_of_others(

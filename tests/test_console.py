@@ -9,30 +9,34 @@ import pytest
 
 from skcalib.__main__ import main
 
-OPTIONS = ["evaluate", "--tasks", "toy", "--calibrators", "raw"]
 # These start an interpreter, which imports all that the command needs but torch: some 3 s.
 of_posix = pytest.mark.skipif(os.name == "nt", reason="signals and redirections of POSIX")
 
 
 @of_posix
-def test_closed_streams_are_no_error():
+def test_closed_streams_are_no_error(tmp_path):
     code = """
-import sys, numpy as np, skcalib, skcalib.__main__, skcalib.cli.evaluate as command
+import sys, numpy as np, skcalib, skcalib.__main__, skcalib.cli.classify as command
 assert sys.stdout is sys.stderr is None
-encoder = skcalib.TextEncoder(lambda texts: np.array([[len(text), 1.0] for text in texts]))
+letters = lambda texts: np.array([[text.count(c) + 0.1 for c in "aeinst"] for text in texts])
+encoder = skcalib.TextEncoder(letters)
 command.encoder_of = lambda options, **params: encoder
 sys.exit(skcalib.__main__.main())
 """
-    command = [sys.executable, "-c", code, *OPTIONS]
+    names, output = tmp_path / "names", tmp_path / "output.csv"
+    names.write_text("tin star\nnine notes\nas it is\n")
+    options = [str(names), "--classes", str(names), "-o", str(output)]
+    command = [sys.executable, "-c", code, "classify", "none", *options]
     closed = ["sh", "-c", '"$@" >&- 2>&-', "sh", *command]
     assert subprocess.run(closed, timeout=300).returncode == 0
+    assert len(output.read_text().splitlines()) == 4
 
 
 def test_a_console_that_cannot_show_a_text_shows_its_escape(monkeypatch):
     shown = {name: io.TextIOWrapper(io.BytesIO(), "ascii") for name in ("stdout", "stderr")}
     for name, stream in shown.items():
         monkeypatch.setattr(f"sys.{name}", stream)
-    monkeypatch.setattr("sys.argv", ["skcalib", *OPTIONS, "--model", "größe"])
+    monkeypatch.setattr("sys.argv", ["skcalib", "compare", "minilm", "größe"])
     assert main() == 2
     shown["stderr"].seek(0)
     assert "gr\\xf6\\xdfe" in shown["stderr"].read()
@@ -43,7 +47,7 @@ def test_a_console_that_cannot_show_a_text_shows_its_escape(monkeypatch):
     ("name", "status", "command"),
     [
         ("SIGINT", 130, "calibrate none toy"),
-        ("SIGTERM", 143, "evaluate --tasks toy"),
+        ("SIGTERM", 143, "calibrate none toy"),
     ],
 )
 def test_a_signal_ends_the_command_without_a_traceback_or_files(

@@ -250,6 +250,7 @@ def test_flow_is_right_or_refuses():
     report(problems(), 150)
 
 
+@pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
 @pytest.mark.parametrize(
     "estimator", [WHITENINGS[0], *WHITENINGS[-3:], FLOW], ids=lambda e: str(e)[:40]
 )

@@ -1,6 +1,7 @@
 """Every estimator: bools are no numbers, texts no vectors, masked entries are missing."""
 
 import copy
+import inspect
 
 import numpy as np
 import pytest
@@ -34,6 +35,54 @@ def test_only_what_belongs_to_a_row_is_metadata(kind):
     routing = CASES[kind.__name__].make(TextEncoder(print)).get_metadata_routing()
     own = {"queries"} if kind.__name__ == "SearchEncoder" else set()
     assert {*routing.fit.requests} <= {"groups", "sample_weight"} | own
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "advice"),
+    [
+        ("BertEncoder", "batch_size", "It makes batches"),
+        ("BertEncoder", "max_seq_length", "Use max_length"),
+        ("BertEncoder", "model_name_or_path", "Use model"),
+        ("BertEncoder", "normalize_embeddings", "Use normalize"),
+        ("BertEncoder", "pooling_mode", "Use pooling"),
+        ("TextEncoder", "show_progress_bar", "Use verbose"),
+        ("NormalizingFlow", "epochs", "Use max_epochs"),
+        ("NormalizingFlow", "num_epochs", "Use max_epochs"),
+        ("NormalizingFlow", "seed", "Use random_state"),
+        ("Whitening", "n_clusters", "Use n_groups"),
+        ("SearchEncoder", "embedding_model", "Use encoder"),
+        ("Duplicates", "threshold", "Use false_pairs"),
+        ("Matcher", "threshold", "Use false_discovery_rate"),
+        ("NearestAnswer", "threshold", "Use false_positive_rate"),
+        ("ZeroShotClassifier", "threshold", "Use rejection_rate"),
+        ("BiEncoder", "threshold", "A SimilarityScale gives thresholds"),
+    ],
+)
+def test_a_parameter_of_other_libraries_is_refused_with_the_name_here(kind, name, advice):
+    make = getattr(skcalib, kind)
+    with pytest.raises(TypeError, match=rf"{kind} has no parameter '{name}'\. {advice}.*\.$"):
+        make(**{name: 1})
+    known = inspect.signature(make).parameters
+    assert advice.removeprefix("Use ") in known or " " in advice.removeprefix("Use ")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'pooling_modes'"):
+        make(pooling_modes=1)
+
+
+def test_a_value_that_belongs_elsewhere_is_refused_with_the_place():
+    with pytest.raises(ValueError, match=r"n_components.*for 'auto' see the parameter noise"):
+        skcalib.Whitening("auto").fit(np.eye(4))
+    with pytest.raises(ValueError, match=r"'topics'.*for a search use SearchEncoder"):
+        skcalib.CalibrationSearch(TextEncoder(print), task="search").fit(["a", "b"])
+    with pytest.raises(TypeError, match="encoder is a list; expected one encoder, or a dict"):
+        skcalib.evaluation.evaluate_labeled([TextEncoder(print)], ["a", "b"], [0, 1])
+
+
+@pytest.mark.parametrize("kind", ["BertEncoder", "TextEncoder", "SearchEncoder"])
+def test_encode_is_refused_with_the_name_here(kind):
+    encoder = getattr(skcalib, kind)("minilm")
+    assert not hasattr(encoder, "encode")
+    with pytest.raises(AttributeError, match=rf"{kind} has no method encode.*fit_transform"):
+        encoder.encode(["a"])
 
 
 def test_weights_that_would_overflow_are_refused():

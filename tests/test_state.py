@@ -111,6 +111,24 @@ def test_after_a_failed_fit_an_estimator_is_as_it_was_or_unfitted(make, name, fa
         case.use(new)
 
 
+INVALID = {
+    "Whitening": {"power": 2},
+    "NormalizingFlow": {"depth": 0},
+    "NeighborSmoothing": {"weight": -1},
+    "CalibrationSearch": {"task": "none"},
+}
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_after_a_fit_with_an_invalid_parameter_nothing_is_fitted(make, name):
+    case, estimator = CASES[name], make(name)
+    with pytest.raises(ValueError, match="must be"):
+        estimator.set_params(**INVALID[name]).fit(*case.given)
+    with pytest.raises(NotFittedError):
+        case.use(estimator)
+    assert not hasattr(estimator, "n_features_in_")
+
+
 def same(found, expected):
     """Equal up to the rounding of arrays in another order of memory."""
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-6)

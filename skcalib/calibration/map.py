@@ -148,7 +148,8 @@ class AffineMap:
         with np.errstate(over="ignore", invalid="ignore"):
             out = self.product(X.dtype).apply(X) if is_array else self._applied_to_tensor(X)
             # One sum is cheap. It may overflow although no entry does, so the maximum decides.
-            if not np.isfinite(float(out.sum())) and not np.isfinite(float(abs(out).max())):
+            xp = np if is_array else get_namespace_and_device(X)[0]
+            if not np.isfinite(float(xp.sum(out))) and not np.isfinite(float(xp.max(abs(out)))):
                 refuse_not_finite(X, f"The mapped vectors overflow {out.dtype}")
         return out
 

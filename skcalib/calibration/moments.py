@@ -18,7 +18,7 @@ from scipy import linalg
 from scipy.linalg import lapack
 from sklearn.utils import gen_batches
 
-from skcalib.compat import get_namespace_and_device
+from skcalib.compat import get_namespace_and_device, to_numpy
 from skcalib.inputs.vectors import (
     check_sample_weight,
     device_of_float64,
@@ -104,7 +104,10 @@ class Moments:
             (on_device(X[rows, :], place), None if weight is None else weight[rows])
             for rows in gen_batches(X.shape[0], rows_within(TENSOR_BYTES, X.shape[1]))
         )
-        return cls.from_chunks(chunks, xp).on_cpu()
+        found = cls.from_chunks(chunks, xp)
+        arrays: Any = found.mean, found.scatter, found.cubic
+        mean, scatter, cubic = (to_numpy(array, xp) for array in arrays)
+        return replace(found, mean=mean, scatter=scatter, cubic=cubic)
 
     @classmethod
     def from_chunks(cls, chunks: Iterable[tuple[Any, Any]], xp: Any = np) -> Moments:
@@ -152,12 +155,6 @@ class Moments:
         cubic = self.cubic - 2 * pulled - (trace + self.n * s2) * shift
         along = float(shift @ (self.cubic - pulled))
         return cubic, self.quartic - 4 * along + s2 * (2 * trace + self.n * s2)
-
-    def on_cpu(self) -> Moments:
-        """Return the same with NumPy's arrays."""
-        arrays: Any = self.mean, self.scatter, self.cubic
-        mean, scatter, cubic = (np.asarray(a.cpu() if hasattr(a, "cpu") else a) for a in arrays)
-        return replace(self, mean=mean, scatter=scatter, cubic=cubic)
 
     def rounding(self, axes: np.ndarray) -> np.ndarray:
         """Variance that rounding may cause along each column of ``axes``, all of unit length.

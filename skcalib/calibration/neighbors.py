@@ -1,6 +1,6 @@
 """Neighbor smoothing: each vector moves toward its nearest neighbors."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, clone
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import FloatTransformer, VersionedState, from_scratch
+from skcalib.base import FloatTransformer, VersionedState, estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.cosines import EQUAL, rows_in_memory, rows_near
 from skcalib.inputs.vectors import LAST_BIT, checked_rows, unit_rows, warn_of_silent
@@ -19,7 +19,7 @@ from skcalib.inputs.vectors import LAST_BIT, checked_rows, unit_rows, warn_of_si
 ZERO = 2 * LAST_BIT
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, BaseEstimator):
     """Move vectors toward their nearest neighbors: for topics, intents, classes and clusters.
 
@@ -99,8 +99,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
 
     _state_version = 4
 
-    @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None) -> Self:
         """Keep the vectors of ``X`` as neighbors.
 
@@ -115,8 +115,20 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         Returns
         -------
         self : NeighborSmoothing
+
+        Warns
+        -----
+        UserWarning
+            If `X` has fewer texts than a text is to have neighbors: all of them count.
         """
-        return self.partial_fit(X)
+        self.partial_fit(X)
+        if len(self.vectors_) <= self.n_neighbors:
+            warn(
+                f"n_neighbors={self.n_neighbors}, but each text has {len(self.vectors_) - 1} "
+                "others with content, which all count. Set fewer neighbors than a group has "
+                "texts, or fit on more texts."
+            )
+        return self
 
     @_fit_context(prefer_skip_nested_validation=False)
     def partial_fit(self, X: Any, y: Any = None) -> Self:

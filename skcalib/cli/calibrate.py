@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--n-groups", type=int, help="approximate number of groups to distinguish")
     grouped = "group of each text, on the line of the same number, such as its language"
     add("--groups", metavar="FILE", help=grouped)
-    add_encoding(add, queries=False)
+    add_encoding(add)
     add("--max-length", type=int, help="tokens of a text or window; default: the model's limit")
     add("--n-texts", type=int, default=2000, help="texts in the search; default: 2000")
     add("--random-state", type=int, default=0, help="seed of the sample; default: 0")

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--rejection-rate", type=float, metavar="R", help=rejected)
     add("--other", default="other", help="label of texts of no class; default: other")
     add("-o", "--output", required=True, metavar="CSV", help="new file to write to")
-    add_encoding(add, queries=False)
+    add_encoding(add)
 
 
 def run(options: argparse.Namespace) -> None:

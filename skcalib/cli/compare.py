@@ -8,9 +8,11 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import NeighborSmoothing, Whitening
 from skcalib.cli.options import add_column, add_encoding, encoder_of, texts_and_labels, texts_in
+from skcalib.evaluation._labeled import r_precisions
 from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import distinct
 from skcalib.inputs.vectors import unit_rows
@@ -55,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     groups = "approximate number of topics or groups; default: the number of labels"
     add("--n-groups", type=int, metavar="K", help=groups)
     add("--n-texts", type=int, default=2000, help="sample of texts; default: 2000")
-    add_encoding(add, queries=False)
+    add_encoding(add)
     add("-q", "--quiet", action="store_true", help="no progress bar")
 
 
@@ -79,7 +81,7 @@ def run(options: argparse.Namespace) -> None:
         most = min(min(fit.shape) for fit, _ in parts)
         found = []
         for name, step in _candidates(n_groups, most, smooths=labels is not None):
-            scores = [scored(_fitted(step, fit)) for fit, scored in parts]
+            scores = [scored(clone(step).fit(fit)) for fit, scored in parts]
             found.append(Row(name, step, np.concatenate(scores)))
     print(_table(found, score))
     print(f"\n{_advice(found, options.model, labels is None)}")
@@ -88,7 +90,7 @@ def run(options: argparse.Namespace) -> None:
 def _candidates(n_groups: int | None, most: int, smooths: bool) -> list[tuple[str, Any]]:
     """Return what is compared; a PCA keeps fewer dimensions than ``most``."""
     default = Whitening(noise="auto")
-    steps = [("raw", "passthrough"), ("mean subtracted", Whitening(power=0))]
+    steps = [("raw", FunctionTransformer()), ("mean subtracted", Whitening(power=0))]
     steps += [(f"PCA({k})", PCA(k, random_state=0)) for k in (KEPT,) if k < most]
     steps += [("the default", default), ("graded similarity", _groups("many"))]
     if n_groups is not None:
@@ -107,14 +109,6 @@ def _groups(n_groups: int | str) -> Whitening:
     return Whitening(noise="auto", n_groups=n_groups)
 
 
-def _fitted(step: Any, vectors: np.ndarray) -> Any:
-    return step if step == "passthrough" else clone(step).fit(vectors)
-
-
-def _mapped(step: Any, vectors: np.ndarray) -> np.ndarray:
-    return vectors if step == "passthrough" else step.transform(vectors)
-
-
 def _by_labels(encoder: Any, texts: list[str], labels: list[str]) -> Iterator[Part]:
     """Yield each half to fit on, and the R-precision of texts of the other."""
     vectors, codes = encoder.fit_transform(texts), distinct(labels_of(labels, "labels"))[1]
@@ -129,19 +123,8 @@ def _by_labels(encoder: Any, texts: list[str], labels: list[str]) -> Iterator[Pa
         kept = half[has_others], of_half[has_others]
         yield (
             vectors[1 - i :: 2],
-            lambda step, of=kept: _precisions(_mapped(step, of[0]), of[1]),
+            lambda step, of=kept: r_precisions(unit_rows(step.transform(of[0]))[0], of[1]),
         )
-
-
-def _precisions(vectors: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """R-precision of each text: of as many nearest as others have its label, how many do."""
-    units, _ = unit_rows(np.asarray(vectors, dtype=np.float64))
-    similarity, same = units @ units.T, codes[:, None] == codes
-    np.fill_diagonal(similarity, -np.inf)
-    n_others = same.sum(axis=1) - 1
-    ranked = np.take_along_axis(same, np.argsort(-similarity, axis=1, kind="stable"), axis=1)
-    among = np.arange(len(codes)) < n_others[:, None]
-    return (ranked & among).sum(axis=1) / n_others
 
 
 def _by_views(encoder: Any, texts: list[str], n_texts: int) -> Iterator[Part]:
@@ -153,7 +136,7 @@ def _by_views(encoder: Any, texts: list[str], n_texts: int) -> Iterator[Part]:
         vectors = encoder.transform(views.texts)
         yield (
             fits[1 - i],
-            lambda step, w=views, v=vectors: w.reciprocal_ranks(_mapped(step, v)).mean(axis=0),
+            lambda step, w=views, v=vectors: w.reciprocal_ranks(step.transform(v)).mean(axis=0),
         )
 
 

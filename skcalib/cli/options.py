@@ -2,24 +2,24 @@
 
 import argparse
 import contextlib
+import csv
 import json
 from collections.abc import Callable, Iterable
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from skcalib.base import warn
 from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.inputs.files import is_table, lines_of, rows_of
 
-PARAMS = "prompt", "overflow", "max_length", "layer_merge"  # of `BertEncoder`
+PARAMS = "prompt", "overflow", "max_length"  # of `BertEncoder`
 
 
-def add_encoding(add: Callable[..., Any], *, queries: bool = True) -> None:
-    """Add the arguments that determine how texts, and queries, are encoded."""
+def add_encoding(add: Callable[..., Any]) -> None:
+    """Add the arguments that determine how texts are encoded."""
     words = "put before each text, or around {text}; default: what the model's folder declares"
     add("--prompt", help=words)
-    if queries:
-        add("--query-prompt", help="the same for queries; default: same as --prompt")
     whole = "cut texts off at the model's limit, or read them whole in windows; default: cut"
     add("--overflow", choices=("cut", "windows"), default="cut", help=whole)
     add("--memory", help="folder that keeps vectors, so that each text is encoded only once")
@@ -114,20 +114,37 @@ def _entries(file: str, column: str | None) -> list[str]:
     lines = [line for _, line in lines_of(path, blank=True)]
     if names := _columns_of([line for line in lines if line.strip()]):
         raise ValueError(_is_table(file, names))
+    if _may_be_csv(lines):
+        warn(
+            f"{file!r} may be a table of {lines[0].strip()!r:.60}, but its lines are read as "
+            "texts. Set --column to read a column of it."
+        )
     return [line.strip() for line in lines]
 
 
 def _columns_of(lines: list[str]) -> list[str]:
     """Return the names of columns if lines are those of a table, by JSON or by separators."""
-    if lines and lines[0].lstrip()[0] == "{":
-        with contextlib.suppress(ValueError):
-            return list(json.loads(lines[0]))
+    if lines and (start := lines[0].lstrip()[0]) in "{[":
+        with contextlib.suppress(ValueError, LookupError):
+            first = json.loads(lines[0]) if start == "{" else json.loads("".join(lines))[0]
+            return [*first] if isinstance(first, dict) else []
     # Some texts have a separator each, but not the same number of them in many lines.
     for separator, least in (("\t", 2), ("|", 3), (";", 3)):
         counts = {line.count(separator) for line in lines}
         if len(lines) >= least and len(counts) == 1 and counts != {0}:
             return lines[0].split(separator)
     return []
+
+
+def _may_be_csv(lines: list[str]) -> bool:
+    """Whether commas separate as many cells in each line, not followed by a space."""
+    try:
+        rows = [row for row in csv.reader(lines) if row]
+    except csv.Error:  # a very long line
+        return False
+    cells = {len(row) for row in rows}
+    spaced = any(cell.startswith(" ") for row in rows for cell in row[1:])
+    return len(rows) > 2 and len(cells) == 1 and cells != {1} and not spaced
 
 
 def _text(place: str, cell: Any, column: str) -> str:

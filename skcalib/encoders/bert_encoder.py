@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
+from dataclasses import KW_ONLY, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import warn
+from skcalib.base import estimator, from_scratch, warn
 from skcalib.compat import Interval, StrOptions, _fit_context
 from skcalib.encoders.model.carried import ModelFiles
 from skcalib.encoders.model.declared import declared, wants_prompt
@@ -25,14 +23,12 @@ from skcalib.encoders.resolve import LAYER_NAMES, recipe_for
 from skcalib.encoders.sources import BLOCK, WithMemory, store_of, vectors_of
 from skcalib.encoders.store.store import VectorStore
 from skcalib.inputs.texts import TextTransformer, blocks_of
-from skcalib.inputs.vectors import is_dask
-from skcalib.process.dask import check_lazy, lazily
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class BertEncoder(WithMemory, TextTransformer):
     """Encode texts as vectors with a frozen BERT-like model.
 
@@ -53,8 +49,9 @@ class BertEncoder(WithMemory, TextTransformer):
         divided by the square root of the number of tokens. "mean_without_first" is for inner
         layers of decoders, where the first token is so long that "mean" is that token alone
         [2]_. "weighted_mean" weights tokens by position, 1 to n. "zipf" weights each token by
-        ``log(1 + rank)`` of its frequency rank (in the model's vocabulary, or by
-        ``token_counts``) and special tokens by 0, against the bias of word frequency [1]_.
+        ``log(1 + rank)`` of its frequency rank in the model's vocabulary, and special tokens by
+        0, against the bias of word frequency [1]_; vocabularies in another order, as of Chinese
+        models, are refused.
         "auto" is the pooling that a folder of sentence-transformers declares, or else "mean".
     layers : int, tuple of int or {"last", "last2", "first_last", "embedding_last"}, \
             default=-1
@@ -76,9 +73,8 @@ class BertEncoder(WithMemory, TextTransformer):
         else the number of positions of the model.
     truncate_dim : int or None, default=None
         Number of leading dimensions of each layer's vector to keep, for a model that was
-        trained for it ("Matryoshka"). A number above the width of the model keeps all. None
-        keeps the number that a folder of sentence-transformers declares (``truncate_dim``), or
-        else all.
+        trained for it ("Matryoshka"). None keeps the number that a folder of
+        sentence-transformers declares (``truncate_dim``), or else all.
     normalize : bool or "auto", default="auto"
         Whether vectors are scaled to unit length, so that ``vectors @ vectors.T`` has their
         cosines. "auto" scales them if the model's folder declares it (a module ``Normalize``)
@@ -97,9 +93,6 @@ class BertEncoder(WithMemory, TextTransformer):
     dtype : {"float32", "bfloat16", "float16"}, default="float32"
         Precision of the forward pass. Hidden states are pooled in float32, and vectors are
         always float32.
-    token_counts : mapping of str to number, list of str, or None, default=None
-        Token frequencies for ``pooling="zipf"``: counts by token, or texts whose tokens `fit`
-        counts. Needed if the vocabulary is not sorted by frequency, as in Chinese models.
     memory : None, path-like or VectorStore, default=None
         Cache of vectors: a folder on a local disk, or a store. Each text goes through the model
         once, and an interrupted run resumes. It keeps all layers and poolings of a text, so
@@ -177,7 +170,6 @@ class BertEncoder(WithMemory, TextTransformer):
     overflow: str | int = "cut"
     device: str = "auto"
     dtype: str = "float32"
-    token_counts: Mapping[str, float] | Sequence[str] | None = None
     memory: Any = None
     verbose: bool | int = False
 
@@ -202,16 +194,17 @@ class BertEncoder(WithMemory, TextTransformer):
         ],
         "device": [str],
         "dtype": [StrOptions({"float32", "bfloat16", "float16"})],
-        "token_counts": [Mapping, "array-like", None],
         "memory": [str, os.PathLike, VectorStore, None],
         "verbose": ["verbose"],
     }
 
-    _state_version = 8
+    _state_version = 9
+    _learned = ("_recipe", "_files", "_stores_weights")
     _files: ClassVar[ModelFiles | None] = None  # in an instance if a pickle brought them
     _stores_weights = False
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @from_scratch
     def fit(self, X: Any, y: None = None) -> Self:
         """Check texts and parameters against the model, and remember the model.
 
@@ -233,10 +226,7 @@ class BertEncoder(WithMemory, TextTransformer):
         TypeError, ValueError
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
-        if not is_dask(X):
-            blocks_of(X, BLOCK)  # checks texts, reads no iterator
-        for name in ("_recipe", "_files", "_stores_weights"):  # nothing stays half-fitted
-            self.__dict__.pop(name, None)
+        blocks_of(X, BLOCK)  # checks texts, reads no iterator
         if not isinstance(self.model, str | os.PathLike):
             raise TypeError(
                 f"model is of type {type(self.model).__name__}; expected a folder or the id of "
@@ -247,8 +237,6 @@ class BertEncoder(WithMemory, TextTransformer):
         config = entries(folder, CONFIG)
         shipped = declared(folder, config)
         backbone = load(folder, self.device, self.dtype, lower_case=shipped.lower_case)
-        if self.token_counts is not None:
-            backbone = backbone.with_zipf(backbone.weights_by(self.token_counts))
         if self.prompt is None and wants_prompt(self.model, config, shipped):
             warn(
                 f"The model {str(self.model)!r} is an e5 by name and needs a prompt, but its "
@@ -256,8 +244,7 @@ class BertEncoder(WithMemory, TextTransformer):
                 "search; '' uses none."
             )
         recipe = recipe_for(self, backbone, shipped)
-        self.declared_ = shipped
-        self._recipe = recipe  # the last, since it marks the encoder as fitted
+        self.declared_, self._recipe = shipped, recipe
         return self
 
     def transform(self, X: Any) -> Any:
@@ -266,14 +253,13 @@ class BertEncoder(WithMemory, TextTransformer):
         Parameters
         ----------
         X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
-            Texts, or a dask array, Series, frame or Bag of texts. An iterator, such as a
-            generator, is read block by block, so that its texts are never all in memory.
+            Texts. An iterator, such as a generator, is read block by block, so that its texts
+            are never all in memory.
 
         Returns
         -------
         vectors : ndarray of shape (n_texts, n_features), float32
-            One row per text; a lazy dask array for dask input, whose workers load the model
-            once each.
+            One row per text.
 
         Raises
         ------
@@ -281,11 +267,6 @@ class BertEncoder(WithMemory, TextTransformer):
             If the model is not the one the encoder was fitted with.
         """
         check_is_fitted(self)
-        if not isinstance(X, list) and is_dask(X):
-            check_lazy(self)
-            fitted = copy(self)  # so that a later fit does not change the result
-            encode = partial(_encode_with, fitted, self.memory)
-            return lazily(encode, X, self._n_features_out)
         from skcalib.encoders.model.batches import BertModel
 
         blocks, total = blocks_of(X, BLOCK)
@@ -352,8 +333,6 @@ class BertEncoder(WithMemory, TextTransformer):
         recipe = self._recipe
         folder = self._files.folder if self._files else locate(os.fspath(self.model))
         backbone = load(folder, self.device, recipe.dtype, lower_case=recipe.lower_case)
-        if recipe.token_weights is not None:
-            backbone = backbone.with_zipf(recipe.token_weights)
         if backbone.fingerprint != recipe.fingerprint:
             raise ValueError(
                 f"The model {str(self.model)!r} has fingerprint {backbone.fingerprint[:12]}, "
@@ -395,11 +374,6 @@ def for_export(fitted: BertEncoder, **changes: Any) -> BertEncoder:
     other = copy(fitted).set_params(memory=None, verbose=False)
     other._recipe = replace(fitted._recipe, dtype="float32", **changes)
     return other
-
-
-def _encode_with(fitted: BertEncoder, memory: Any, texts: Sequence[str]) -> np.ndarray:
-    """Encode with a memory, which an encoder that is sent to a worker leaves behind."""
-    return copy(fitted).set_params(memory=memory).transform(texts)
 
 
 def _warn_of_losses(counts: Sequence[int], n_texts: int, recipe: Recipe) -> None:

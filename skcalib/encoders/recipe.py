@@ -6,7 +6,7 @@ from the slots that it needs.
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ class Recipe:
     This is the fitted state; defaults are resolved. Equal recipes give equal vectors.
     """
 
-    fingerprint: str  # of the model, and of `token_weights` if there are any
+    fingerprint: str  # of the model
     layers: tuple[int, ...]  # counted from 0, the output of the embedding layer
     pooling: str
     layer_merge: str
@@ -43,7 +43,6 @@ class Recipe:
     normalize: bool = False  # to unit length
     lower_case: bool = False  # texts are lowercased first; the fingerprint covers this
     truncation_side: str = "right"  # on which long texts are cut
-    token_weights: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     @property
     def concatenates(self) -> bool:

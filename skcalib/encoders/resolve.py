@@ -28,13 +28,12 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
     layers = resolve_layers(encoder.layers, backbone.n_layers)
     pooling = _pooling(encoder.pooling, shipped)
     if POOLINGS[pooling].by_frequency:
-        backbone.require_zipf()
+        backbone.zipf  # noqa: B018, an error if it has none
     prompt = shipped.prompt(encoder.prompt)
     max_length = _max_length(encoder.max_length, backbone, shipped)
     frame = _frame(backbone, prompt, max_length)
     _warn_of_prompt(encoder.prompt or "", shipped)
     _warn_of_pooling(pooling, layers, backbone)
-    width = encoder.truncate_dim or shipped.truncate_dim or backbone.width
     is_shipped = layers == (backbone.n_layers,) and pooling == shipped.pooling
     normalizes = shipped.normalizes and is_shipped
     return Recipe(
@@ -45,13 +44,12 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
         prompt=prompt,
         skip=(0, 0) if shipped.include_prompt else _n_of_prompt(backbone, frame, prompt),
         max_length=max_length,
-        truncate_dim=min(width, backbone.width),
+        truncate_dim=_truncate_dim(encoder.truncate_dim, backbone.width, shipped),
         normalize=normalizes if encoder.normalize == "auto" else bool(encoder.normalize),
         stride=_stride(encoder.overflow, max_length - frame.n, max_length, prompt),
         dtype=encoder.dtype,
         lower_case=shipped.lower_case,
         truncation_side=_side(encoder.overflow, backbone, shipped),
-        token_weights=None if encoder.token_counts is None else backbone.zipf,
     )
 
 
@@ -129,6 +127,15 @@ def _max_length(max_length: int | None, backbone: Backbone, shipped: Declared) -
             f"including its {added} special tokens. Set max_length to a number in this range."
         )
     return int(length)
+
+
+def _truncate_dim(truncate_dim: int | None, width: int, shipped: Declared) -> int:
+    if truncate_dim is not None and truncate_dim > width:
+        raise ValueError(
+            f"truncate_dim={truncate_dim} exceeds the {width} dimensions of this model. Set a "
+            "number up to this one, or None for all."
+        )
+    return min(truncate_dim or shipped.truncate_dim or width, width)
 
 
 def _stride(overflow: str | int, room: int, max_length: int, prompt: str) -> int | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 from skcalib.base import is_fitted
@@ -65,6 +66,31 @@ def first_of_queries(encoder: Any) -> Any:
     own = of_side(encoder, "query")
     own = own.steps[0][1] if isinstance(own, Pipeline) else own
     return None if own is first else own
+
+
+def after_query_encoder(encoder: Any, documents: Any) -> Any:
+    """Return an encoder of queries, followed by the later steps of that of documents.
+
+    These are fitted and stay as they are. A pipeline is used as a whole, so it must be fitted:
+    otherwise its vectors would not be comparable.
+    """
+    first, own = (
+        one.estimator if isinstance(one, FrozenEstimator) else one
+        for one in (encoder, documents)
+    )
+    if isinstance(first, Pipeline) and not is_fitted(first):
+        raise ValueError(
+            "query_encoder is a pipeline that is not fitted, so its vectors would not be "
+            "comparable with those of the documents. Give only its first step, which the later "
+            "steps of `encoder` then follow, or a FrozenEstimator of a fitted pipeline."
+        )
+    if isinstance(first, Pipeline) or not isinstance(own, Pipeline):
+        return encoder
+    later = [
+        (name, step if isinstance(step, str | None) else FrozenEstimator(step))
+        for name, step in own.steps[1:]
+    ]
+    return Pipeline([("encode", encoder), *later])
 
 
 def _prompts(encoder: BertEncoder) -> dict[str, str]:

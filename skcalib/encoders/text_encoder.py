@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import warn
+from skcalib.base import estimator, from_scratch
 from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.encoders.model.tokens import empty_ids, tokenize
 from skcalib.encoders.recipe import Slots
@@ -29,7 +29,6 @@ from skcalib.encoders.sources import (
     vectors_of,
 )
 from skcalib.encoders.store.store import VectorStore
-from skcalib.encoders.store.vectors import width_in
 from skcalib.inputs.texts import TextTransformer, as_texts
 from skcalib.process.forks import cached_property
 
@@ -38,7 +37,7 @@ TOKENS = 512  # of a text that are read for content
 PROBE = "The text by which a store tells its model from others, such as 1, 2 or 3."
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class TextEncoder(WithMemory, TextTransformer):
     """Encode texts with a model of another library, or with a function such as an API call.
 
@@ -55,9 +54,8 @@ class TextEncoder(WithMemory, TextTransformer):
     memory : None, path-like or VectorStore, default=None
         Folder or store that also keeps vectors on disk, in float32 or the ``dtype`` of the
         store, so that other processes do not call the model again. Each process also encodes a
-        test text, and refuses a store that has a different vector for it. If the model cannot
-        be reached, the encoder warns and uses the stored vectors. The pickle of a fitted
-        encoder has no memory; ``set_params(memory=folder)`` sets one where it is loaded.
+        test text, and refuses a store that has a different vector for it. The pickle of a
+        fitted encoder has no memory; ``set_params(memory=folder)`` sets one where it is loaded.
     name : str or None, default=None
         Name of the model in ``memory``, required there because the model itself cannot be
         identified. Give a new name whenever the vectors change, as with a new version of an
@@ -98,6 +96,7 @@ class TextEncoder(WithMemory, TextTransformer):
     name: str | None = None
     verbose: bool | int = False
 
+    _learned = ("_n_features_out",)
     _parameter_constraints = {
         "model": [callable, HasMethods(["encode"])],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
@@ -119,6 +118,7 @@ class TextEncoder(WithMemory, TextTransformer):
         return {key: value for key, value in state.items() if key != "_shared"}
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @from_scratch
     def fit(self, X: Any, y: None = None) -> Self:
         """Check the texts, and learn the width of the vectors from the first text.
 
@@ -137,6 +137,7 @@ class TextEncoder(WithMemory, TextTransformer):
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @from_scratch
     def fit_transform(self, X: Any, y: None = None) -> np.ndarray:
         """Fit, and encode the texts in full requests.
 
@@ -198,7 +199,7 @@ class TextEncoder(WithMemory, TextTransformer):
             )
         model = self._text_model()
         if store is not None:
-            model.compare(store, getattr(self, "_n_features_out", 0))
+            model.compare(store)
         vectors, _ = vectors_of(
             [texts], model, store, _only, total=len(texts), verbose=self.verbose
         )
@@ -250,24 +251,9 @@ class TextModel(Model):
         [records] = recall([PROBE], self, _silent)
         return records.vectors
 
-    def compare(self, store: VectorStore, fitted: int) -> None:
-        """Refuse a store that has another vector of `PROBE` than the model returns.
-
-        ``fitted`` is the width at the last fit, or 0.
-        """
-        try:
-            asked = self._probe
-        except (TypeError, ValueError):
-            raise
-        except Exception as error:  # each client has its own
-            self.width = self.width or fitted or width_in(store, self.name, PROBE)
-            if not self.width:
-                raise
-            warn(
-                f"The model {self.model!r:.80} cannot be reached ({error!r:.200}); its vectors "
-                f"in the store {str(store.location)!r} are used without a comparison."
-            )
-            return
+    def compare(self, store: VectorStore) -> None:
+        """Refuse a store that has another vector of `PROBE` than the model returns."""
+        asked = self._probe
         with closing(Disk(store, self)) as disk:
             [kept] = disk.encode([PROBE], _silent)
         # The same model rounds differently on another machine; float16, to 11 bits.

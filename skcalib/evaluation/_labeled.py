@@ -139,7 +139,8 @@ def _nearest(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
     return float(np.concatenate(hits).mean())
 
 
-def _r_precision(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
+def r_precisions(vectors: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """R-precision of each row: of the R nearest, R others having its class, how many do."""
     others = np.bincount(codes)[codes] - 1  # of its own class
     precisions = []
     for rows, similarity in _to_others(vectors):
@@ -147,7 +148,11 @@ def _r_precision(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
         same = codes[order] == codes[rows, None]
         among = np.arange(others.max()) < others[rows, None]
         precisions.append((same & among).sum(axis=1) / others[rows])
-    return float(np.concatenate(precisions).mean())
+    return np.concatenate(precisions)
+
+
+def _r_precision(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
+    return float(r_precisions(vectors, codes).mean())
 
 
 def _duplicates(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:

@@ -12,9 +12,9 @@ from sklearn.metrics.pairwise import check_pairwise_arrays
 from sklearn.pipeline import Pipeline
 
 from skcalib.base import is_fitted, progress
-from skcalib.cosines import blocks
+from skcalib.cosines import blocks, sparse_products
 from skcalib.encoders.any_encoder import encoded, fitted_on
-from skcalib.encoders.sides import first_of_queries, of_side
+from skcalib.encoders.sides import after_query_encoder, first_of_queries, of_side
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.inputs.texts import as_texts
@@ -113,7 +113,7 @@ def evaluate_retrieval(
     encoder: Any,
     folder: str | PathLike[str],
     *,
-    queries_encoder: Any = None,
+    query_encoder: Any = None,
     split: str = "test",
     fit_on: Any = None,
     random_state: int = 0,
@@ -133,7 +133,7 @@ def evaluate_retrieval(
         "_id", "text" and perhaps a "title" in each line, and ``qrels`` has a file of each
         split, with the columns query-id, corpus-id and score, a whole number that is above 0
         for relevant documents.
-    queries_encoder : None, encoder, or mapping of str to them, default=None
+    query_encoder : None, encoder, or mapping of str to them, default=None
         Encoder of queries, for all rows or by the name of some; None uses `encoder`. One that
         is not a pipeline, such as a `BertEncoder` with the prompt of queries, replaces the
         first step of a pipeline. A pipeline is used as a whole and must be fitted.
@@ -205,7 +205,7 @@ def evaluate_retrieval(
     (('nDCG@10', 'recall@10', 'recall@100', 'MRR@10'), [[100.0, 100.0, 100.0, 100.0]])
     """
     encoders = checked_encoders(encoder)
-    of_queries = _checked_queries_encoders(queries_encoder, encoders)
+    of_queries = _checked_query_encoders(query_encoder, encoders)
     collection = read_beir(folder, split)
     documents, queries, grades, own, *_ = collection
     texts = list(documents.values())
@@ -216,10 +216,12 @@ def evaluate_retrieval(
     with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
         for number, (name, candidate) in enumerate(encoders.items()):
             asking = None if is_fitted(candidate) else first_of_queries(candidate)
-            fitted = beside = fitted_on(of_side(candidate, "document"), fit_on)
-            if (asking := of_queries.get(name, asking)) is not None:
-                beside = _beside(fitted, fitted_on(asking, fit_on))
-            asked = _encoded(beside, list(queries.values()), "query")
+            fitted = fitted_on(of_side(candidate, "document"), fit_on)
+            if (asking := of_queries.get(name, asking)) is None:
+                asking = fitted
+            else:
+                asking = after_query_encoder(fitted_on(asking, fit_on), fitted)
+            asked = _encoded(asking, list(queries.values()), "query")
             ranked = _ranked(asked, _encoded(fitted, texts, "document"), own_rows)
             scores[number] = 100 * _measures(ranked, list(documents), grades)
             advance(1, name)
@@ -244,37 +246,21 @@ def evaluate_retrieval(
     )
 
 
-def _checked_queries_encoders(encoder: Any, encoders: dict[str, Any]) -> dict[str, Any]:
+def _checked_query_encoders(encoder: Any, encoders: dict[str, Any]) -> dict[str, Any]:
     """Return the encoders of queries by row, if they differ from those of the documents."""
     if encoder is None:
         return {}
     if not isinstance(encoder, Mapping):
         encoder = dict.fromkeys(encoders, encoder)
-    named = checked_encoders(encoder, "queries_encoder")
+    named = checked_encoders(encoder, "query_encoder")
     for name, encoder in named.items():
         if name not in encoders:
             raise ValueError(
-                f"queries_encoder has the name {name!r}; expected names of `encoder`, "
+                f"query_encoder has the name {name!r}; expected names of `encoder`, "
                 f"{list(encoders)}."
             )
-        if isinstance(encoder, Pipeline) and not is_fitted(encoder):
-            raise ValueError(
-                f"queries_encoder has a pipeline for {name!r} that is not fitted. Its vectors "
-                "would not be comparable with those of the documents. Give only its first "
-                "step, which the later steps of `encoder` then follow, or fit the pipeline."
-            )
+        after_query_encoder(encoder, None)  # refuses what is not fitted, before hours of work
     return named
-
-
-def _beside(documents: Any, queries: Any) -> Any:
-    """Return an encoder of queries, followed by the later steps of that of documents."""
-    first, other = (
-        encoder.estimator if isinstance(encoder, FrozenEstimator) else encoder
-        for encoder in (documents, queries)
-    )
-    if isinstance(other, Pipeline) or not isinstance(first, Pipeline):
-        return queries
-    return Pipeline([("encode queries", queries), *first.steps[1:]])
 
 
 def _encoded(encoder: Any, texts: list[str], side: str) -> Any:
@@ -311,7 +297,7 @@ def _ranked(queries: Any, documents: Any, own: np.ndarray | None = None) -> np.n
     ranked = np.empty((len(queries), k), np.intp)
     for block, _, cosines in blocks(queries, documents, whole=True):
         if sparse is not None:
-            cosines += (sparse[block] @ by_term).toarray()
+            cosines += sparse_products(sparse[block], by_term)
         cosines = comparable(cosines)
         is_own = np.flatnonzero(own[block] >= 0)
         cosines[is_own, own[block][is_own]] = -np.inf

@@ -88,6 +88,11 @@ class ScoreTable:
 
 def checked_encoders(encoder: Any, name: str = "encoder") -> dict[str, BaseEstimator]:
     """Return transformers of texts by name, from one encoder of texts or a mapping of them."""
+    if isinstance(encoder, list | tuple):
+        raise TypeError(
+            f"{name} is a {type(encoder).__name__}; expected one encoder, or a dict of "
+            "encoders by name, such as {'raw': one, 'calibrated': other}."
+        )
     by_name = encoder if isinstance(encoder, Mapping) else {"": encoder}
     named = {str(name): as_encoder(one) for name, one in by_name.items()}
     if not named or len(named) < len(by_name):

@@ -20,7 +20,7 @@ class Format(NamedTuple):
     # Name in the folder of `skcalib calibrate`, "" for the folder itself; None if not offered.
     file: str | None
     loader: str
-    extra: str  # what to install
+    packages: str  # to install
     modules: tuple[str, ...]  # that must be importable
     save: str = ""  # the function of skcalib.export
     # Why it cannot hold an encoder and its steps, and what to set instead; or "".
@@ -29,7 +29,7 @@ class Format(NamedTuple):
 
     def package(self) -> Any:
         """Import what it needs, and return the last of these modules."""
-        return [import_package(self.extra, name) for name in self.modules][-1]
+        return [import_package(self.packages, name) for name in self.modules][-1]
 
     def checked(self, recipe: Recipe, steps: Sequence[Any]) -> Any:
         """Refuse what it cannot hold, and name a format that can; return its package."""
@@ -117,7 +117,7 @@ FORMATS = {
     "onnx": Format(
         "model.onnx",
         "InferenceSession",
-        "skcalib[onnx]",
+        "onnx onnxscript onnxruntime",
         ("onnx", "onnxscript", "onnxruntime"),
         "save_onnx",
         _not_joined,

@@ -1,12 +1,12 @@
 """A fitted pipeline as one graph of ONNX: token ids in, calibrated vectors out."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from skcalib.encoders.model.tokens import tokenize
 from skcalib.export._formats import FORMATS
 from skcalib.export._parts import Parts, json_of_scale, probes, take_apart
 from skcalib.export._writing import write_checked
@@ -134,11 +134,9 @@ def _run(session: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
 
 def _padded(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
     """Ids and mask of texts, padded on the right, by name."""
-    recipe, tokenizer = parts.recipe, parts.backbone().tokenizer
-    side = recipe.truncation_side
-    ids, *_ = tokenize(tokenizer, texts, recipe.max_length, prompt=recipe.prompt, side=side)
+    ids = parts.backbone().windows(texts, replace(parts.recipe, stride=None)).ids
     lengths = np.array([len(some) for some in ids])
     mask = np.arange(lengths.max()) < lengths[:, None]
-    padded = np.full(mask.shape, tokenizer.pad_token_id, dtype=np.int64)
+    padded = np.full(mask.shape, parts.backbone().tokenizer.pad_token_id, dtype=np.int64)
     padded[mask] = np.concatenate(ids)
     return {"input_ids": padded, "attention_mask": mask.astype(np.int64)}

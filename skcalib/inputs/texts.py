@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -26,6 +26,14 @@ class TextTransformer(
     TextInput, ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedState, BaseEstimator
 ):
     """Base of a transformer from texts to vectors."""
+
+    @property
+    def encode(self) -> NoReturn:
+        """What other libraries call ``transform``."""
+        raise AttributeError(
+            f"{type(self).__name__} has no method encode. Use fit_transform(texts), and then "
+            "transform for further texts."
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

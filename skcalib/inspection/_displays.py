@@ -44,7 +44,7 @@ class Display:
         display : object of this class
         """
         if ax is None:
-            pyplot = import_package("skcalib[plot]", "matplotlib.pyplot")
+            pyplot = import_package("matplotlib", "matplotlib.pyplot")
             ax = pyplot.subplots(layout="constrained")[1]
         self.ax_ = ax
         self.figure_ = ax.figure

@@ -1,7 +1,7 @@
 """CalibrationSearch: layer, pooling and calibration chosen from texts without labels."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from itertools import chain
 from numbers import Integral
 from typing import Any, Self
@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import CalibratorTags, from_scratch
+from skcalib.base import CalibratorTags, estimator, from_scratch
 from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.compat import Interval, StrOptions, _fit_context
@@ -29,7 +29,7 @@ from skcalib.model_selection._self_retrieval import FEWEST_TEXTS, views_of
 from skcalib.model_selection._views import Views, near_duplicates
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class CalibrationSearch(TextTransformer):
     """Choose layer, pooling and calibration of an encoder from texts without labels.
 
@@ -152,7 +152,10 @@ class CalibrationSearch(TextTransformer):
 
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
-        "task": [StrOptions({name for name in TASKS if name}), None],
+        "task": [
+            StrOptions({name for name in TASKS if name}, " (for a search use SearchEncoder)"),
+            None,
+        ],
         "candidates": [list, tuple, None],
         "n_groups": [Interval(Integral, 2, None, closed="left"), None],
         "pooling": "no_validation",  # `BertEncoder` checks these two
@@ -165,8 +168,8 @@ class CalibrationSearch(TextTransformer):
     # In a search, groups go to the splitter only, unless set_fit_request asks for more.
     __metadata_request__fit = {"groups": False}
 
-    @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: None = None, groups: Any = None) -> Self:
         """Choose, and fit the chosen pipeline on all texts.
 

@@ -31,7 +31,7 @@ class Task(NamedTuple):
     smooths: bool = False
 
 
-# docs/results.md has the measurements for this table.
+# docs/tuning.md has the measurements for this table.
 TASKS: dict[str | None, Task] = {
     None: Task(),
     "similarity": Task(STRONG),

@@ -1,4 +1,4 @@
-"""Texts and rows in dask collections: mapped lazily, or written to disk block by block."""
+"""Rows of dask arrays: mapped lazily, merged in a tree, or written to disk by blocks."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,36 +13,6 @@ from skcalib.compat import get_output_container
 
 BLOCKS_AT_A_TIME = 8  # computed together, so that several workers have something to do
 FAN_IN = 8  # results of blocks that one task merges
-
-
-def lazily(encode: Callable[[list[str]], np.ndarray], X: Any, n_features: int) -> Any:
-    """Apply ``encode`` to each partition of a dask array, Series, one-column frame or Bag.
-
-    Workers map the texts of a partition to float32 of shape (n_texts, n_features). The sizes of
-    the blocks are unknown if those of the partitions are.
-    """
-    import dask
-    import dask.array as da
-
-    is_array = isinstance(X, da.Array)
-    if is_array and X.shape[1:] in ((), (1,)):
-        sizes, parts = X.chunks[0], X.to_delayed().ravel()
-    elif not is_array and hasattr(type(X), "to_delayed"):  # a Series, a frame or a Bag
-        parts = X.to_delayed()
-        sizes = (np.nan,) * len(parts)
-    else:
-        shape = f" of shape {X.shape}" if is_array else ""
-        raise ValueError(
-            f"X is a dask {type(X).__name__}{shape}; expected a dask array, Series, one-column "
-            "frame or Bag of texts. Select one column."
-        )
-    nothing = np.empty((0, n_features), dtype=np.float32)
-    run = dask.delayed(lambda texts: encode(texts) if len(texts) else nothing)
-    blocks = [
-        da.from_delayed(run(part), shape=(size, n_features), dtype=np.float32)
-        for part, size in zip(parts, sizes, strict=True)
-    ]
-    return da.concatenate(blocks, axis=0, allow_unknown_chunksizes=True)
 
 
 def check_lazy(estimator: Any) -> None:

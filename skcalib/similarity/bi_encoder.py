@@ -1,6 +1,6 @@
 """Pairs of texts scored by the similarity of their vectors."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import VersionedState, from_scratch
+from skcalib.base import VersionedState, estimator, from_scratch
 from skcalib.compat import StrOptions, _fit_context
 from skcalib.encoders.any_encoder import encode
 from skcalib.inputs.texts import TextInput, as_pairs, distinct, distinct_texts
@@ -20,7 +20,7 @@ from skcalib.similarity.space import TextSpace
 PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class BiEncoder(TextInput, VersionedState, BaseEstimator):
     """Score pairs of texts by the similarity of their vectors.
 

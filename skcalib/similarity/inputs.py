@@ -5,13 +5,11 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from skcalib.base import is_fitted
 from skcalib.encoders.any_encoder import as_encoder
-from skcalib.encoders.sides import of_side
-from skcalib.inputs.texts import as_texts, distinct
+from skcalib.encoders.sides import after_query_encoder, of_side
+from skcalib.inputs.texts import as_texts
 from skcalib.inputs.vectors import check_vectors, checked_rows, first_text, warn_of_silent
 from skcalib.similarity.space import TextSpace, unit_vectors
 
@@ -37,30 +35,19 @@ class Side:
             unit = unit_vectors(checked_rows(estimator, X, reset=True))
             warn_of_silent(~unit.any(axis=1))
             return cls(None, unit.shape[1]), unit
-        texts, index = distinct(as_texts(X))
         encoder = estimator.encoder if side is None else of_side(estimator.encoder, side)
         space = TextSpace(encoder)
-        unit = unit_vectors(space.fit_vectors(texts))
-        return cls(space, unit.shape[1]), unit[index]
+        unit = space.fit_unit(as_texts(X))
+        return cls(space, unit.shape[1]), unit
 
-    def beside(self, encoder: Any, texts: list[str]) -> tuple["Side", np.ndarray]:
-        """Fit another encoder, which the later steps of this side's follow, on distinct texts.
+    def fit_query_side(self, encoder: Any, texts: list[str]) -> tuple["Side", np.ndarray]:
+        """Fit an encoder of queries, which the later steps of this side's follow, on texts.
 
         Return its side, and unit vectors of the texts.
         """
-        first = clone(as_encoder(encoder))
-        if isinstance(first, Pipeline) and not is_fitted(first):
-            raise ValueError(
-                "query_encoder is a pipeline that is not fitted, so its vectors would not be "
-                "comparable with those of the documents. Give only its first step, which the "
-                "later steps of `encoder` then follow, or a FrozenEstimator of a fitted one."
-            )
         own = self.space.encoder if self.space is not None else None
-        if isinstance(own, Pipeline) and not isinstance(first, FrozenEstimator):
-            later = [(name, FrozenEstimator(step)) for name, step in own.steps[1:]]
-            first = Pipeline([("encode", first), *later])
-        space = TextSpace(first)
-        unit = unit_vectors(space.fit_vectors(texts))
+        space = TextSpace(after_query_encoder(clone(as_encoder(encoder)), own))
+        unit = space.fit_unit(texts)
         if unit.shape[1] != self.width:
             raise ValueError(
                 f"query_encoder returns {unit.shape[1]} features, but encoder {self.width}. "

@@ -42,22 +42,33 @@ class TextSpace:
 
     def fit_vectors(self, texts: list[str]) -> np.ndarray:
         """Fit the encoder on distinct texts, and return their vectors in float64."""
+        vectors, silent = self._fitted(texts)
+        return _without(silent, vectors)
+
+    def fit_unit(self, texts: list[str]) -> np.ndarray:
+        """Fit the encoder on texts, and return their unit vectors in float32."""
+        vectors, silent = self._fitted(texts)
+        unit = unit_vectors(vectors)
+        unit[silent] = 0
+        return unit
+
+    def _fitted(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         vectors, silent = encode(self.encoder, texts, fit=True)
         check_finite(vectors, "vectors of the encoder", texts)
         warn_of_silent(silent, texts)
-        return _without(silent, vectors)
+        return vectors, silent
 
     def whiten(
-        self, vectors: np.ndarray, *, power: float | str = "auto", alone: bool = False
+        self, vectors: np.ndarray, *, power: float | str = "auto", allow_constant: bool = False
     ) -> np.ndarray:
         """Fit a whitening on vectors of `fit_vectors`, unless the encoder has a calibration.
 
-        Return the vectors in the new space. ``alone`` allows texts that all have one vector.
+        Return the vectors in the new space. ``allow_constant`` allows texts of one vector.
         """
         has_content = vectors.any(axis=1)
         content = vectors[has_content]
         is_one = not len(content) or bool((content == content[0]).all())
-        if is_one and not alone:
+        if is_one and not allow_constant:
             raise ValueError(
                 f"Got n_samples={len(vectors)} distinct texts, {len(content)} of them with "
                 "content for the encoder; expected at least two with different vectors. Fit on "

@@ -14,7 +14,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skcalib import NeighborSmoothing
 from skcalib.export import to_torch
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* vectors are zero")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.* vectors are zero", "ignore:.* but each text has"
+)
 
 
 @pytest.fixture
@@ -213,3 +215,11 @@ def test_a_cosine_of_0_is_no_neighbor():
                 assert_allclose(Z[alone], normalize(X)[alone], atol=1e-6)
             n_alone += alone.sum()
         assert n_alone > 30
+
+
+@pytest.mark.filterwarnings("error")
+def test_more_neighbors_than_texts_warn(X):
+    with pytest.warns(UserWarning, match=r"n_neighbors=600, but each text has 599 others"):
+        NeighborSmoothing(600).fit(X)
+    NeighborSmoothing(599).fit(X)
+    NeighborSmoothing(30).partial_fit(X[:20]).partial_fit(X)

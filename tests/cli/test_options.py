@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from skcalib.__main__ import main
 from skcalib.cli.options import texts_in, with_groups
 
 TEXTS = ['He said "no", twice', "a, b", "two\nlines", "größer", "a; b"]
@@ -145,6 +146,57 @@ def test_a_table_of_another_ending_is_read_by_its_column(tmp_path, separator):
     if separator == "\t":  # commas are in texts, too
         with pytest.raises(ValueError, match=r"txt' is a table\. Set --column .*of id, text"):
             texts_in(str(path))
+
+
+@pytest.mark.parametrize(
+    "content", ['[\n{"text": "a"}\n]\n', '[{"text": "a"}]', '{"text": "a"}']
+)
+def test_json_of_another_ending_is_a_table(tmp_path, content):
+    (tmp_path / "texts.txt").write_text(content)
+    with pytest.raises(ValueError, match=r"txt' is a table\. Set --column .*one of text;"):
+        texts_in(str(tmp_path / "texts.txt"))
+
+
+def test_what_may_be_a_table_with_commas_is_read_with_a_warning(tmp_path):
+    path, lines = tmp_path / "texts.txt", ["text,label", '"Oh, no",b', "c,d"]
+    path.write_text("\n".join(lines))
+    with pytest.warns(UserWarning, match=r"may be a table of 'text,label'.*Set --column"):
+        assert texts_in(str(path)) == lines
+    for no_table in (
+        ["one, two", "three, four", "five, six"],
+        ["a,b", "c", "d"],
+        ['["a"]'] * 3,
+        ["a" * 200_000] * 3,
+    ):
+        path.write_text("\n".join(no_table))
+        assert texts_in(str(path)) == no_table
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("ein Satz\nnoch einer, größer\n".encode("latin-1"), r"s\.txt, line 2 is not UTF"),
+        ("ein Satz\n".encode("utf-16"), "line 1 is not UTF-8.*iconv"),
+        ("größer".encode("utf-16-le"), "line 1 is not UTF-8"),
+        ("見出し".encode("utf-16"), "line 1 is not UTF-8"),
+        (b"one\ntw\0o\n", "line 2 is not UTF-8"),
+        (b"\n  \n", r"sentences\.txt' has no text; give a file with one"),
+    ],
+    ids=["latin-1", "utf-16", "without mark", "without NUL", "NUL", "blank"],
+)
+def test_a_file_without_texts_is_named(content, message, tmp_path):
+    file = tmp_path / "sentences.txt"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        texts_in(str(file))
+    with pytest.raises(ValueError, match="is a folder; give a file"):
+        texts_in(str(tmp_path))
+
+
+def test_an_error_says_how_to_give_a_list_that_begins_with_a_minus(capsys):
+    with pytest.raises(SystemExit):
+        main(["calibrate", "minilm", "toy", "--output", "o", "--layers", "-1,first_last"])
+    assert "as in --layers=-1" in capsys.readouterr().err
 
 
 def test_tabs_in_some_lines_are_no_table(tmp_path):

@@ -88,11 +88,26 @@ def test_a_link_out_of_the_folder_is_refused(tiny_bert_copy, tmp_path, name):
     BertEncoder(link).fit(["dog"])
 
 
-def test_an_adapter_is_refused(tiny_bert_copy):
+@pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
+def test_an_adapter_is_refused(tiny_bert_copy, name):
     folder = tiny_bert_copy()
     BertEncoder(folder).fit(["dog"])  # checked, which must not last
-    (folder / "adapter_config.json").write_text("{}")
-    check_refused(folder, r"adapter to another model\. Merge the two")
+    (folder / name).write_text("{}")
+    check_refused(folder, r"adapter to a model\. Merge the two")
+
+
+def test_weights_that_are_not_read_are_refused(tiny_bert_copy):
+    folder = tiny_bert_copy()
+    whole, shard = folder / "model.safetensors", folder / "model-00001-of-00001.safetensors"
+    shard.write_bytes(whole.read_bytes())
+    check_refused(folder, r"not read, 'model-0.*, beside 'model\.safetensors'\. Delete")
+    whole.unlink()
+    check_refused(folder, r"not read, 'model-0.*, beside 'no index'\.")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(load_file(shard), shard.name)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    BertEncoder(folder).fit(["dog"])
+    (folder / "model-00002-of-00001.safetensors").write_bytes(shard.read_bytes())
+    check_refused(folder, r"not read, 'model-00002.*, beside 'model-00001")
 
 
 @pytest.mark.parametrize(
@@ -253,6 +268,8 @@ def test_what_is_no_weights_is_named(tiny_bert_copy, content, match):
     [
         ("encoder.layer.0.attention.self.distance_embedding.weight", False),
         ("bert.encoder.layer.7.output.dense.weight", False),
+        ("other.encoder.layer.7.output.dense.weight", False),
+        ("head.layer.7.output.dense.weight", True),
         ("cls.predictions.bias", True),
         ("embeddings.position_ids", True),
     ],

@@ -294,10 +294,14 @@ def test_vectors_are_cut_as_sentence_transformers_cuts_them(declare, edit_json, 
     encoder = BertEncoder(folder)
     assert_equal(encoder.fit_transform(TEXTS), expected)
     assert len(encoder.get_feature_names_out()) == 6
-    for asked, kept in {3: 3, 16: 16, 500: 16}.items():
+    for asked in (3, 16):
         vectors = clone(encoder).set_params(truncate_dim=asked).fit_transform(TEXTS)
         assert_equal(vectors, _theirs(folder, truncate_dim=asked))
-        assert vectors.shape == (4, kept)
+        assert vectors.shape == (4, asked)
+    with pytest.raises(ValueError, match=r"truncate_dim=17 exceeds the 16 dimensions.*None"):
+        clone(encoder).set_params(truncate_dim=17).fit(TEXTS)
+    edit_json(folder / SETTINGS, truncate_dim=17)
+    assert encoder.fit_transform(TEXTS).shape == (4, 16)
 
 
 def test_each_layer_is_cut_after_memory(declare, tmp_path):

@@ -128,3 +128,39 @@ def test_threads_do_not_see_each_others_truncation(tiny_bert):
         jobs = [pool.submit(encoder.transform, texts) for encoder in encoders * 8]
         for job, vectors in zip(jobs, expected * 8, strict=True):
             assert_array_equal(job.result(timeout=600), vectors)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("memory", [False, True])
+def test_unknown_tokens_are_told_of_with_their_share(tiny_bert, tmp_path, memory):
+    encoder = BertEncoder(tiny_bert, memory=tmp_path if memory else None).fit(["dog"])
+    for texts in (["the dog", "天 气 好"], ["天 气 好", "the dog"]):
+        with pytest.warns(UserWarning, match="60% of the tokens are unknown"):
+            encoder.transform(texts)
+    # One of fourteen is not worth a word.
+    encoder.transform(["the dog sleeps on a small red bridge with a cat", "the zebra"])
+
+
+@pytest.mark.parametrize("pooling", ["cls", "last"])
+def test_a_special_token_of_layer_0_is_no_vector_of_a_text(tiny_bert, pooling):
+    encoder = BertEncoder(tiny_bert, pooling=pooling, layers=0)
+    match = f"'{pooling}' with layers=0 uses .*all texts get the same vector"
+    with pytest.warns(UserWarning, match=match):
+        X = encoder.fit_transform(["the dog", "a cat"])
+    assert_array_equal(X[0], X[1])
+    encoder.set_params(layers=(0, 1)).fit(["dog"])  # without a word
+
+
+def test_a_token_that_the_model_does_not_embed_is_refused_in_a_text(tiny_bert_copy):
+    folder = tiny_bert_copy()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["zebra"])
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<mark>"]})
+    tokenizer.save_pretrained(folder)
+    encoder = BertEncoder(folder, pooling="zipf").fit(["the zebra"])
+    texts = ["the dog", "a small cat"]
+    expected = BertEncoder(tiny_bert_copy(), pooling="zipf").fit_transform(texts)
+    assert_array_equal(encoder.transform(texts), expected)
+    message = "text 'the zebra' has the token 'zebra', which the model"
+    with pytest.raises(ValueError, match=message):
+        encoder.transform(["the dog", "the zebra"])

@@ -56,6 +56,16 @@ def test_each_text_is_asked_for_once_also_by_clones():
     assert model.asked == [*TEXTS[:3], "a new one"]
 
 
+def test_a_failed_fit_leaves_nothing_fitted():
+    encoder = TextEncoder(letters).fit(TEXTS)
+    for fit in (encoder.fit, encoder.fit_transform):
+        encoder.fit(TEXTS)
+        with pytest.raises(TypeError, match="expected str"):
+            fit([1, 2])
+        with pytest.raises(NotFittedError):
+            encoder.transform(TEXTS)
+
+
 def test_what_was_answered_before_an_error_is_not_asked_for_again():
     asked = []
 
@@ -162,29 +172,6 @@ def test_a_store_refuses_vectors_that_would_lose_their_digits(tmp_path, dtype, s
     with pytest.raises(ValueError, match=message):
         encoder.fit_transform(TEXTS)
     assert len(store) == 0
-
-
-def test_stored_vectors_do_not_need_the_model(tmp_path, forget):
-    is_down = False
-
-    def service(texts):
-        if is_down:
-            raise ConnectionError("no route")
-        return letters(texts)
-
-    encoder = TextEncoder(service, memory=tmp_path, name="letters")
-    expected = encoder.fit_transform(TEXTS)
-    TextEncoder(lambda texts: np.ones((len(texts), 3)), memory=tmp_path, name="3").fit(TEXTS)
-    is_down = True
-    for later in (encoder, TextEncoder(service, memory=tmp_path, name="letters")):
-        later.__dict__.pop("_shared", None)  # as a pickle has it, in a new process
-        forget()
-        with pytest.warns(match="cannot be reached .*no route.* without a comparison"):
-            assert_array_equal(later.fit(TEXTS).transform(TEXTS), expected)
-        with pytest.warns(match="cannot be reached"), pytest.raises(ConnectionError):
-            later.transform([*TEXTS, "new"])
-    with pytest.raises(ConnectionError):  # nobody knows how wide its vectors are
-        TextEncoder(service, memory=tmp_path, name="new").fit(TEXTS)
 
 
 def test_requests_are_full_whatever_the_store(tmp_path):

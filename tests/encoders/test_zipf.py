@@ -44,7 +44,7 @@ def test_words_in_alphabetical_order_but_for_a_few_are_refused():
     words[40], words[41] = words[41], words[40]
     match = (
         r"vocabulary sorted by frequency.*of 103 tokens, the first whole word is number 3 and "
-        r"99% of the words follow alphabetical order\. Pass token_counts"
+        r"99% of the words follow alphabetical order\. Use pooling='mean'"
     )
     with pytest.raises(ValueError, match=match):
         zipf_weights(["[PAD]", "[UNK]", "[CLS]", *words], {0, 1, 2})

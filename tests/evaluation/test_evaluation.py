@@ -1,4 +1,4 @@
-"""evaluate_sts: the papers' tables, and its command line."""
+"""evaluate_sts: the papers' tables."""
 
 import csv
 import re
@@ -12,7 +12,6 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, BiEncoder, Whitening
-from skcalib.__main__ import main
 from skcalib.datasets import fetch_sts, load_toy_sts
 from skcalib.evaluation import ScoreTable, evaluate_labeled, evaluate_sts
 from skcalib.metrics import aggregate
@@ -186,141 +185,6 @@ def test_csv_and_frame_hold_the_scores(tmp_path):
         assert_array_equal(frame.to_numpy(), TABLE.scores)
 
 
-def test_command_line_makes_the_table_and_the_file(data_home, tiny_bert, tmp_path, capsys):
-    sentences = tmp_path / "sentences.txt"
-    sentences.write_text("a man plays\n\nthe snow at night\nan old horse runs\n")
-    output = tmp_path / "results.csv"
-    command = f"--model {tiny_bert} --tasks stsb,sts12 --pooling mean,cls --layers=-1,1+2"
-    options = f"--data-home {data_home} --memory {tmp_path} --output {output}"
-    calibrators = "--calibrators raw,whitening --n-components 2 --noise 0 --shrinkage 0.5"
-    arguments = f"evaluate {command} {options} {calibrators} --fit-on {sentences}"
-    assert main(arguments.split()) == 0
-    with output.open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    assert len(rows) == 8
-    assert len(capsys.readouterr().out.splitlines()) == 10
-    settings = {"pooling": "mean", "layers": "1+2", "fit_on": str(sentences)}
-    settings["calibrator"] = str(Whitening(2, shrinkage=0.5))
-    assert rows[3].items() >= settings.items()
-    # The same store: cosines in two dimensions are so close that a last bit reorders them.
-    encoder = BertEncoder(tiny_bert, layers=(1, 2), memory=tmp_path)
-    pipeline = make_pipeline(encoder, Whitening(2, shrinkage=0.5))
-    texts = ["a man plays", "the snow at night", "an old horse runs"]
-    table = evaluate_sts(pipeline, ["stsb", "sts12"], fit_on=texts, data_home=data_home)
-    found = [float(rows[3][column]) for column in table.columns]
-    assert_allclose([found], table.scores, atol=0.0051)
-
-
-def test_command_line_keeps_no_vectors_unless_asked(tiny_bert, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    command = f"evaluate --model {tiny_bert} --tasks toy --layers 0,1"
-    assert main(command.split()) == 0
-    printed = capsys.readouterr()
-    assert len(printed.out.splitlines()) == 2 + 2 * 2  # raw and whitening are the default
-    assert "mean 0 Whitening(noise='auto')" in printed.out
-    assert printed.err == ""  # no bar where nobody watches
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_options_of_whitenings_give_a_row_each(tiny_bert, tmp_path, capsys):
-    command = f"evaluate --model {tiny_bert} --tasks toy --output {tmp_path / 'rows.csv'}"
-    options = "--calibrators raw,whitening --n-components all,4 --noise 1,auto --smoothing"
-    assert main([*command.split(), *options.split()]) == 0
-    with (tmp_path / "rows.csv").open(newline="") as stream:
-        found = [row["calibrator"] for row in csv.DictReader(stream)]
-    whitenings = [Whitening(k, noise=noise) for k in (None, 4) for noise in (1.0, "auto")]
-    names = ["raw", *map(str, whitenings)]
-    assert found == [*names, *(f"{name}, smoothed" for name in names)]
-    assert len(capsys.readouterr().out.splitlines()) == 2 + len(found)
-
-
-@pytest.mark.parametrize("option", ["--noise high", "--shrinkage 1.2.3", "--n-components few"])
-def test_options_of_whitenings_are_checked(option, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(["evaluate", *option.split()])
-    assert f"argument {option.split()[0]}: invalid" in capsys.readouterr().err
-
-
-def test_evaluation_refuses_unwritable_output_before_encoding(
-    tiny_bert, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(BertEncoder, "fit", lambda *_: pytest.fail("encoded"))
-    command = ["evaluate", "--model", tiny_bert, "--tasks", "toy", "--output"]
-    for output in (tmp_path / "nowhere" / "rows.csv", tmp_path):
-        assert main([*command, str(output)]) == 2
-        assert str(output) in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--fit-on nowhere.txt", "No such file or directory: 'nowhere.txt'"),
-        ("--calibrators zca", "--calibrators has 'zca'; expected"),
-        ("--tasks sts99", "task='sts99' is unknown. Use one of stsb, "),
-        ("--layers 9", "hidden state 9"),
-        ("--model no/where", "neither a local folder"),
-    ],
-)
-def test_command_line_ends_with_the_message(tiny_bert, options, message, capsys):
-    assert main(["evaluate", "--model", tiny_bert, "--tasks", "toy", *options.split()]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert message in error
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("ein Satz\nnoch einer, größer\n".encode("latin-1"), r"s\.txt, line 2 is not UTF"),
-        ("ein Satz\n".encode("utf-16"), "line 1 is not UTF-8.*iconv"),
-        ("größer".encode("utf-16-le"), "line 1 is not UTF-8"),
-        ("見出し".encode("utf-16"), "line 1 is not UTF-8"),
-        (b"one\ntw\0o\n", "line 2 is not UTF-8"),
-        (b"\n  \n", r"sentences\.txt' has no text; give a file with one"),
-    ],
-    ids=["latin-1", "utf-16", "without mark", "without NUL", "NUL", "blank"],
-)
-def test_a_file_without_texts_is_named(content, message, tmp_path, capsys):
-    file = tmp_path / "sentences.txt"
-    file.write_bytes(content)
-    assert main(["evaluate", "--tasks", "toy", "--fit-on", str(file)]) == 2
-    assert re.search(message, capsys.readouterr().err)
-    assert main(["evaluate", "--tasks", "toy", "--fit-on", str(tmp_path)]) == 2
-    assert "is a folder; give a file" in capsys.readouterr().err
-
-
-def test_command_replaces_a_file_by_force_only(tmp_path, capsys, tiny_bert):
-    texts, command = tmp_path / "texts", ["evaluate", "--tasks", "toy", "-q"]
-    texts.write_text("the dog\na cat\n")
-    command += ["--model", str(tiny_bert), "--calibrators", "raw", "--fit-on", str(texts)]
-    assert main([*command, "--output", str(texts)]) == 2
-    assert f"{str(texts)!r} exists. Choose another, or use --force" in capsys.readouterr().err
-    assert main([*command, "--output", str(texts), "--force"]) == 0  # which it also reads
-    assert texts.read_text().startswith("model,pooling")
-    assert (tmp_path / "texts~").read_text() == "the dog\na cat\n"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--split", "dev"], "--split needs --retrieval"),
-        (["--query-prompt", "q"], "--query-prompt needs --retrieval"),
-        (["--layers", "1,77"], "77"),
-        (["--noise", "nan"], "'noise' parameter of Whitening"),
-        (["--noise", "auto,-1"], "'noise' parameter of Whitening"),
-        (["--n-components", "4,0"], "'n_components' parameter of Whitening"),
-        (["--n-components", "4,99"], "--n-components 99 exceeds the 16 dimensions"),
-        (["--n-components", "17", "--smoothing"], "--n-components 17 exceeds the 16"),
-    ],
-)
-def test_command_refuses_before_the_first_row(options, message, tiny_bert, tmp_path, capsys):
-    output = tmp_path / "scores.csv"
-    command = ["evaluate", "--tasks", "toy", "--model", str(tiny_bert), "--output", str(output)]
-    assert main([*command, *options]) == 2
-    assert message in capsys.readouterr().err
-    assert not output.exists()
-
-
 def test_every_evaluation_keeps_the_fit_of_a_fitted_encoder(data_home):
     """As calibrate returns it; another one is cloned and fitted on the scored texts."""
     texts = fetch_sts("stsb", "train", data_home=data_home).data.ravel()[:40]
@@ -336,9 +200,3 @@ def test_every_evaluation_keeps_the_fit_of_a_fitted_encoder(data_home):
     for scores in of_sts, of_labels:
         assert_array_equal(scores(fitted), scores(frozen))
         assert not np.array_equal(scores(fitted), scores(fresh))
-
-
-def test_command_line_says_how_to_give_a_list_that_begins_with_a_minus(capsys):
-    with pytest.raises(SystemExit):
-        main(["evaluate", "--layers", "-1,first_last"])
-    assert "as in --layers=-1" in capsys.readouterr().err

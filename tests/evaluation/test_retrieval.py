@@ -1,6 +1,5 @@
 """evaluate_retrieval: the measures of trec_eval, on collections in BEIR's layout."""
 
-import csv
 import json
 import os
 import re
@@ -16,8 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skcalib import BertEncoder, GroupErasure, SearchEncoder, Whitening
-from skcalib.__main__ import main
+from skcalib import SearchEncoder, Whitening
 from skcalib.evaluation import evaluate_retrieval
 
 # The tiny BERT knows fifty words.
@@ -301,13 +299,13 @@ def test_an_encoder_of_queries_stands_before_what_is_fitted_on_documents(small):
     encoder, queries = Lookup(vectors, []), Lookup({"question": (np.cos(2), np.sin(2))}, [])
     scaled = make_pipeline(encoder, Whitening(noise=0.1))
     given = {"raw": encoder, "scaled": scaled}
-    table = evaluate_retrieval(given, folder, queries_encoder=queries)
+    table = evaluate_retrieval(given, folder, query_encoder=queries)
     whitening = scaled.fit(["fourth", "third", "second", "first"])[1]
     whole = Pipeline([("encode", queries.fit([])), ("calibrate", whitening)])
-    expected = evaluate_retrieval(scaled, folder, queries_encoder=whole)
+    expected = evaluate_retrieval(scaled, folder, query_encoder=whole)
     assert_array_equal(table.scores[1], expected.scores[0])
     assert_allclose(table.scores[0, 3], 100)  # from beyond the last document
-    frozen = evaluate_retrieval(FrozenEstimator(scaled), folder, queries_encoder=queries)
+    frozen = evaluate_retrieval(FrozenEstimator(scaled), folder, query_encoder=queries)
     assert_array_equal(frozen.scores, expected.scores)
 
 
@@ -315,7 +313,7 @@ def test_encoders_of_queries_by_the_name_of_their_row(small):
     folder, vectors = small
     encoder, queries = Lookup(vectors, []), Lookup({"question": (np.cos(2), np.sin(2))}, [])
     table = evaluate_retrieval(
-        {"same": encoder, "other": encoder}, folder, queries_encoder={"other": queries}
+        {"same": encoder, "other": encoder}, folder, query_encoder={"other": queries}
     )
     assert_allclose(table.scores[:, 3], [50, 100])
 
@@ -471,24 +469,24 @@ def test_a_query_that_is_not_judged_may_be_empty(small):
     [
         ({"encoder": {}}, ValueError, r"encoder has the names \[\]; expected at l"),
         ({"encoder": 3}, TypeError, "The encoder is of type int"),
-        ({"queries_encoder": 3}, TypeError, "The encoder is of type int"),
+        ({"query_encoder": 3}, TypeError, "The encoder is of type int"),
         (
-            {"queries_encoder": {"other": lambda texts: np.eye(len(texts))}},
+            {"query_encoder": {"other": lambda texts: np.eye(len(texts))}},
             ValueError,
             r"has the name 'other'; expected names of `encoder`, \['Lookup'\]",
         ),
         (
-            {"queries_encoder": make_pipeline(Lookup({}, []), Whitening())},
+            {"query_encoder": make_pipeline(Lookup({}, []), Whitening())},
             ValueError,
-            "a pipeline for 'Lookup' that is not fitted.*Give only its first step",
+            "is a pipeline that is not fitted.*Give only its first step",
         ),
         (
-            {"queries_encoder": lambda texts: np.ones((len(texts), 3))},
+            {"query_encoder": lambda texts: np.ones((len(texts), 3))},
             ValueError,
             "Incompatible dimension",
         ),
         (
-            {"queries_encoder": lambda texts: np.full((len(texts), 2), np.inf)},
+            {"query_encoder": lambda texts: np.full((len(texts), 2), np.inf)},
             ValueError,
             "not finite",
         ),
@@ -507,49 +505,6 @@ def test_a_document_whose_vector_is_not_finite_is_refused(small):
     vectors["third"] = (np.nan, 1)
     with pytest.raises(ValueError, match="contains NaN"):
         evaluate_retrieval(Lookup(vectors, []), folder)
-
-
-@pytest.fixture
-def sentences(tmp_path, texts):
-    """Folder of texts that the tiny BERT knows, each with a question."""
-    distinct = list(dict.fromkeys(texts))
-    documents = {str(i): text for i, text in enumerate(distinct)}
-    queries = {str(i): " ".join(text.split()[:3]) for i, text in enumerate(distinct)}
-    qrels = [(i, (int(i) + k) % len(distinct), 2 - k) for i in documents for k in range(2)]
-    return write(tmp_path / "sentences", documents, queries, qrels, split="dev")
-
-
-def test_command_line_makes_the_table_and_the_file(tiny_bert, sentences, tmp_path, capsys):
-    output = tmp_path / "results.csv"
-    command = f"evaluate --retrieval {sentences} --split dev --model {tiny_bert} --layers 1"
-    options = f"--n-components 4 --noise 0.1 --memory {tmp_path} --output {output}"
-    prompts = ["--prompt", "the man ", "--query-prompt", "a dog "]
-    assert main([*command.split(), *options.split(), *prompts]) == 0
-    encoders = [
-        BertEncoder(tiny_bert, layers=1, pooling="mean", prompt=prompt, memory=tmp_path)
-        for prompt in prompts[1::2]
-    ]
-    raw = encoders[0]
-    whitening = Whitening(4, noise=0.1)
-    given = {"mean 1 raw": raw, f"mean 1 {whitening}": make_pipeline(raw, whitening)}
-    table = evaluate_retrieval(given, sentences, split="dev", queries_encoder=encoders[1])
-    assert capsys.readouterr().out == f"{table}\n"
-    with output.open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    assert [row["calibrator"] for row in rows] == ["raw", str(whitening)]
-    found = [[float(row[column]) for column in table.columns] for row in rows]
-    assert_allclose(found, table.scores, atol=0.0051)
-    same = evaluate_retrieval(given, sentences, split="dev")
-    assert (same.scores != table.scores).any()  # the prompt matters
-
-
-def test_command_line_fits_on_a_file_and_ends_with_a_message(tiny_bert, sentences, capsys):
-    command = ["evaluate", "--model", tiny_bert, "--retrieval", str(sentences)]
-    assert main(command) == 2
-    assert "error: There is no qrels/test.tsv" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main([*command, "--tasks", "toy"])
-    assert "not allowed with argument" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -617,33 +572,6 @@ def test_equal_cosines_are_found_equal_whatever_their_last_bits(tmp_path, seed):
         ranked = sorted(zip(keys, documents, strict=True), reverse=True)[:10]
         recall.append(sum((query, name, 1) in qrels for _, name in ranked) / 8)
     assert found == pytest.approx(100 * np.mean(recall))
-
-
-@pytest.mark.filterwarnings("ignore:.*groups have fewer than 20")
-def test_command_scores_documents_and_queries_as_groups(tiny_bert, words, tmp_path, capsys):
-    documents = {f"d{i}": f"{word} {words[i // 2]}" for i, word in enumerate(words[:40])}
-    queries = {f"q{i}": f"{word} dog" for i, word in enumerate(words[:12])}
-    folder = write(tmp_path, documents, queries, [(f"q{i}", f"d{i}", 1) for i in range(12)])
-    output = tmp_path / "scores.csv"
-    command = ["evaluate", "--retrieval", str(folder), "--model", str(tiny_bert), "-q"]
-    command += ["--calibrators", "raw,search", "--smoothing", "--query-prompt", "the "]
-    assert main([*command, "--output", str(output)]) == 0
-    rows = {row["calibrator"]: row for row in csv.DictReader(output.read_text().splitlines())}
-    assert list(rows) == ["raw", "search", "raw, smoothed", "search, smoothed"]
-    of_documents, of_queries = BertEncoder(tiny_bert), BertEncoder(tiny_bert, prompt="the ")
-    sides = [
-        of_documents.fit_transform([*documents.values()]),
-        of_queries.fit_transform([*queries.values()]),
-    ]
-    erasure = GroupErasure()
-    X = erasure.fit(np.vstack(sides), groups=[0] * len(documents) + [1] * 12)
-    X = erasure.transform(np.vstack(sides))
-    steps = of_documents, erasure, Whitening(noise="auto").fit(X)
-    pipeline = Pipeline([(str(i), step) for i, step in enumerate(steps)])
-    table = evaluate_retrieval(pipeline, folder, queries_encoder=of_queries)
-    assert float(rows["search"]["nDCG@10"]) == pytest.approx(table.scores[0, 0], abs=0.01)
-    assert main(["evaluate", "--tasks", "toy", "--calibrators", "search"]) == 2
-    assert "--calibrators search needs --retrieval" in capsys.readouterr().err
 
 
 def test_queries_of_one_template_are_one_piece_of_evidence(tmp_path):

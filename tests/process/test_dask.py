@@ -1,4 +1,4 @@
-"""Texts in dask collections; searches and fits over a cluster."""
+"""Searches and fits over a cluster of dask."""
 
 import gc
 import warnings
@@ -21,7 +21,6 @@ from skcalib import (
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
-bag = pytest.importorskip("dask.bag")
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -40,34 +39,9 @@ def cluster():
         gc.collect()  # what dask leaves open is closed here, not in the midst of a later test
 
 
-def collection(texts, kind):
-    array = np.array(texts, dtype=object)
-    if kind == "bag":
-        return bag.from_sequence(texts, npartitions=3)
-    if kind in ("array", "column"):
-        return da.from_array(array if kind == "array" else array[:, None], chunks=5)
-    pd = pytest.importorskip("pandas")
-    dd = pytest.importorskip("dask.dataframe", exc_type=ImportError)
-    series = dd.from_pandas(pd.Series(texts, name="text"), npartitions=3)
-    return series if kind == "series" else series.to_frame()
-
-
-@pytest.mark.parametrize("kind", ["array", "column", "series", "frame", "bag"])
-def test_dask_in_lazy_dask_out(tiny_bert, texts, kind):
-    X = collection(texts, kind)
-    lazy = BertEncoder(tiny_bert).fit(X).transform(X)
-    assert isinstance(lazy, da.Array)
-    assert (lazy.dtype, lazy.shape[1]) == (np.float32, 16)
-    expected = BertEncoder(tiny_bert).fit_transform(texts)
-    assert_allclose(lazy.compute(scheduler="threads"), expected, atol=1e-5)
-    again = BertEncoder(tiny_bert).fit_transform(X)
-    assert_allclose(again.compute(scheduler="synchronous"), expected, atol=1e-5)
-
-
-def test_a_lazy_array_is_not_computed_for_a_frame(tiny_bert, texts):
+def test_a_lazy_array_is_not_computed_for_a_frame():
     X = np.random.default_rng(0).normal(size=(60, 4))
     for estimator, given in (
-        (BertEncoder(tiny_bert).fit(texts), collection(texts, "array")),
         (Whitening().fit(X), da.from_array(X)),
         (GroupErasure().fit(X, groups=np.arange(60) % 2), da.from_array(X)),
         (NormalizingFlow().fit(X), da.from_array(X)),
@@ -75,59 +49,6 @@ def test_a_lazy_array_is_not_computed_for_a_frame(tiny_bert, texts):
         estimator.set_output(transform="pandas")
         with pytest.raises(ValueError, match=r"which stays lazy, .* for pandas\. Pass X\.comp"):
             estimator.transform(given)
-
-
-def test_empty_partitions_do_no_harm(tiny_bert, texts):
-    X = bag.from_sequence(texts, npartitions=3).filter(lambda t: len(t) > 20)
-    vectors = BertEncoder(tiny_bert).fit_transform(X).compute(scheduler="synchronous")
-    assert len(vectors) == sum(len(t) > 20 for t in texts)
-
-
-def test_a_later_fit_does_not_change_lazy_vectors(tiny_bert, texts):
-    encoder = BertEncoder(tiny_bert, layers=1)
-    expected = encoder.fit_transform(texts)
-    lazy = encoder.transform(da.from_array(np.array(texts, dtype=object), chunks=4))
-    encoder.set_params(layers=2).fit(texts)
-    assert_allclose(lazy.compute(), expected, atol=1e-5)
-    assert np.abs(encoder.transform(texts) - expected).max() > 0.01
-
-
-def test_what_is_no_column_of_texts_is_refused(tiny_bert):
-    encoder, bad = BertEncoder(tiny_bert), bag.from_sequence(["dog", None], npartitions=1)
-    with pytest.raises(ValueError, match=r"missing value \(None\) at position 1"):
-        encoder.fit_transform(bad).compute(scheduler="synchronous")
-    with pytest.raises(ValueError, match=r"dask Array of shape \(12, 2\).*Select one column"):
-        encoder.fit_transform(da.zeros((12, 2), chunks=5))
-    with pytest.raises(ValueError, match=r"X is a dask Delayed.*array.*Bag"):
-        encoder.fit_transform(dask.delayed(["dog"]))
-
-
-def test_a_worker_loads_the_model_once(tiny_bert, texts, cluster, tmp_path):
-    X = bag.from_sequence(texts * 3, npartitions=8)
-    encoder = BertEncoder(tiny_bert, memory=tmp_path).fit(texts)
-    expected = BertEncoder(tiny_bert).fit_transform(texts * 3)
-    # What is defined here travels to the workers by value.
-
-    def count():
-        from transformers import PreTrainedModel
-
-        load, PreTrainedModel.n_loaded = PreTrainedModel.from_pretrained.__func__, 0
-
-        def counted(cls, *args, **params):
-            PreTrainedModel.n_loaded += 1
-            return load(cls, *args, **params)
-
-        PreTrainedModel.from_pretrained = classmethod(counted)
-
-    def counted():
-        from transformers import PreTrainedModel
-
-        return PreTrainedModel.n_loaded
-
-    cluster.run(count)
-    assert_allclose(encoder.transform(X).compute(), expected, atol=1e-5)
-    assert set(cluster.run(counted).values()) == {1}
-    assert len(VectorStore(tmp_path)) == len(set(texts))
 
 
 def test_search_on_the_cluster_equals_the_serial_one(tiny_bert, texts, cluster, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Self
@@ -15,9 +15,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib.base import FloatTransformer, VersionedState
+from skcalib.base import FloatTransformer, VersionedState, estimator, forget
 from skcalib.calibration.noise import MANY
-from skcalib.compat import Interval, StrOptions, _fit_context, check_n_features
+from skcalib.compat import Interval, StrOptions, _fit_context, check_n_features, check_params
 from skcalib.inputs.vectors import (
     check_dask,
     check_vectors,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 FLOATS = [np.float64, np.float32]
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class NormalizingFlow(
     VersionedState, ClassNamePrefixFeaturesOutMixin, FloatTransformer, BaseEstimator
 ):
@@ -94,6 +94,8 @@ class NormalizingFlow(
 
     Attributes
     ----------
+    flow_ : FittedFlow
+        All that is learned, in arrays.
     loss_curve_ : list of float
         Mean negative log-density of the training batches of each epoch, in nats per sample.
     validation_curve_ : list of float or None
@@ -125,8 +127,9 @@ class NormalizingFlow(
     An untrained flow with ``noise="auto"`` equals ``Whitening(noise="auto")`` up to the order
     of the dimensions and a common factor. No axis is multiplied by less than 1e-3.
 
-    After an error in :meth:`fit` or :meth:`partial_fit` the estimator is unchanged. Ctrl-C
-    ends the training, keeps all steps but the last 64 or fewer, and raises `KeyboardInterrupt`.
+    After an error in :meth:`fit` the estimator is not fitted, and after one in
+    :meth:`partial_fit` it is unchanged. Ctrl-C ends the training, keeps all steps but the last
+    64 or fewer, and raises `KeyboardInterrupt`.
 
     References
     ----------
@@ -163,7 +166,7 @@ class NormalizingFlow(
     device: str = "auto"
     random_state: int | np.random.RandomState | None = None
     verbose: bool = False
-    _fitted: FittedFlow = field(init=False)
+    flow_: FittedFlow = field(init=False)
 
     _parameter_constraints = {
         "n_levels": [Interval(Integral, 1, None, closed="left")],
@@ -178,9 +181,8 @@ class NormalizingFlow(
         "random_state": ["random_state"],
         "verbose": ["boolean"],
     }
-    _state_version = 10
+    _state_version = 11
 
-    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train the flow on the rows of X.
 
@@ -210,7 +212,11 @@ class NormalizingFlow(
         ConvergenceWarning
             If the loss became NaN or infinite; the flow is then the last good one. Also if the
             map and its inverse disagree; the flow is then useless.
+        UserWarning
+            If X has fewer than 25 rows, or one column holds most of the variance.
         """
+        forget(self)
+        check_params(self)
         return self._fit(X, None, self.max_epochs, self.validation_fraction)
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -231,7 +237,7 @@ class NormalizingFlow(
         -------
         self : NormalizingFlow
         """
-        start = getattr(self, "_fitted", None)
+        start = getattr(self, "flow_", None)
         return self._fit(X, start, n_epochs=1, validation_fraction=None)
 
     def transform(self, X: Any) -> Any:
@@ -278,11 +284,11 @@ class NormalizingFlow(
         Warns
         -----
         UserWarning
-            If the flow was fitted on fewer than 25 rows or, with `noise`, on fewer than 2 for
-            each feature. Many epochs need more rows: see `validation_fraction`.
+            If the flow was fitted, with `noise`, on fewer than 2 rows for each feature. Many
+            epochs need more rows: see `validation_fraction`.
         """
         check_is_fitted(self)
-        self._fitted.warn_of_few_rows()
+        self.flow_.warn_of_few_rows()
         return self._apply(X, "log_prob", width=1)[:, 0]
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -330,41 +336,41 @@ class NormalizingFlow(
             same rows.
         """
         check_is_fitted(self)
-        self._fitted.warn_of_few_rows()
+        self.flow_.warn_of_few_rows()
         rng, d = check_random_state(self.random_state), self.n_features_in_
-        z = rng.standard_normal((n_samples, d)).astype(self._fitted.weights["gain"].dtype)
+        z = rng.standard_normal((n_samples, d)).astype(self.flow_.weights["gain"].dtype)
         device = resolve_device(self.device)
-        return self._fitted.map("decode", z, d, device=device)
+        return self.flow_.map("decode", z, d, device=device)
 
     @property
     def n_iter_(self) -> int:
         """Number of epochs."""
-        return len(self._fitted.curve)
+        return len(self.flow_.curve)
 
     @property
     def loss_curve_(self) -> list[float]:
         """Loss of each epoch."""
-        return [losses[0] for losses in self._fitted.curve]
+        return [losses[0] for losses in self.flow_.curve]
 
     @property
     def validation_curve_(self) -> list[float] | None:
         """Loss of the held-out rows after each epoch, or None."""
-        return [losses[1] for losses in self._fitted.curve if len(losses) > 1] or None
+        return [losses[1] for losses in self.flow_.curve if len(losses) > 1] or None
 
     @property
     def noise_(self) -> float:
         """Noise in use."""
-        return self._fitted.noise
+        return self.flow_.noise
 
     @property
     def power_(self) -> float:
         """Power in use."""
-        return self._fitted.power
+        return self.flow_.power
 
     @property
     def level_(self) -> float:
         """Level in use."""
-        return self._fitted.level
+        return self.flow_.level
 
     @property
     def _n_features_out(self) -> int:
@@ -389,7 +395,7 @@ class NormalizingFlow(
             estimator: you can move it, train it further, or differentiate through it.
         """
         check_is_fitted(self)
-        return self._fitted.network().eval()
+        return self.flow_.network().eval()
 
     def _apply(
         self, X: Any, method: str, is_latent: bool = False, width: int | None = None
@@ -412,8 +418,8 @@ class NormalizingFlow(
             check_n_features(self, X, reset=False)
         else:
             X = checked_rows(self, X, reset=False)
-            warn_of_lengths(X, self._fitted.mean_square)
-        return self._fitted.map(method, X, width, device=resolve_device(self.device))
+            warn_of_lengths(X, self.flow_.mean_square)
+        return self.flow_.map(method, X, width, device=resolve_device(self.device))
 
     def _fit(
         self, X: Any, start: FittedFlow | None, n_epochs: int, validation_fraction: float | None
@@ -437,7 +443,7 @@ class NormalizingFlow(
                         f"Training cannot continue with {name}={value!r}: this flow was fitted "
                         f"with {name}={fitted!r}. Set it back, or call fit to start again."
                     )
-            trained._fitted, interrupted = train(
+            trained.flow_, interrupted = train(
                 array, start, self, n_epochs, validation_fraction, device=device
             )
         # All at once, so that feature names always belong to this flow.

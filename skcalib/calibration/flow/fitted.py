@@ -15,11 +15,12 @@ from skcalib.base import warn
 from skcalib.calibration.flow.glow import Glow
 from skcalib.calibration.moments import Moments, check_size, decompose, rounding_error
 from skcalib.calibration.noise import Regularization, Regularized, warn_of_massive_column
+from skcalib.process import caches
 from skcalib.process.devices import check_precision, plain_torch
 
 # Rows below which the density of new vectors lies far below that of the fitted ones: by more
-# than 0.1 nats per dimension without noise, for any number of columns; on principal axes by
-# more than 0.5, and by 10 or more where there are as many rows as dimensions.
+# than 0.1 nats per dimension, for any number of columns; on principal axes by more than 0.5,
+# and by 10 or more where there are as many rows as dimensions.
 FEW_ROWS, FEW_ROWS_PER_AXIS = 25, 2
 
 # Parameters that later training cannot change.
@@ -68,7 +69,6 @@ class FittedFlow:
     moments: np.ndarray  # Adam's two, (2, n_parameters), in the order of the training's vector
     # Loss of each epoch, and that of held-out rows if any, in nats per sample.
     curve: list[list[float]] = field(default_factory=list)
-    _networks: dict[tuple[str, str], Glow] = field(default_factory=dict, init=False)
 
     def network(self) -> Glow:
         """Build the network, on the CPU, in the data type of the fit."""
@@ -86,12 +86,13 @@ class FittedFlow:
         dtype = np.promote_types(X.dtype, self.weights["gain"].dtype)
         dtype = X.dtype if device.type == "mps" else dtype
         key = (str(device), dtype.name)
-        if key not in self._networks:  # built once per device and data type
-            self._networks[key] = self.network().to(device, getattr(torch, dtype.name)).eval()
+        networks = caches.NETWORKS.setdefault(self, {})
+        if key not in networks:  # built once per device and data type
+            networks[key] = self.network().to(device, getattr(torch, dtype.name)).eval()
         # With few rows, intermediate results stay in a CPU's cache; a GPU needs more rows.
         n_rows = 2**10 if device.type == "cpu" else 2**13
         result = np.empty((len(X), width), dtype=X.dtype)
-        function = getattr(self._networks[key], method)
+        function = getattr(networks[key], method)
         with torch.inference_mode():
             for rows in gen_batches(len(X) or 1, n_rows):
                 block = np.ascontiguousarray(X[rows], dtype)  # no negative strides
@@ -100,17 +101,9 @@ class FittedFlow:
         return result
 
     def warn_of_few_rows(self) -> None:
-        """Warn if the density of new vectors says little."""
-        d = len(self.weights["gain"])
-        enough = FEW_ROWS if self.architecture["noise"] == 0 else FEW_ROWS_PER_AXIS * d
-        if self.n_rows < enough:
-            warn(
-                f"The flow was fitted on fewer than {enough} rows of {d} features: the density "
-                "of new vectors lies far below that of the fitted ones. Fit on more rows."
-            )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_networks": {}}  # only arrays, none on a device
+        """Warn if densities along principal axes, or samples, say little of new vectors."""
+        if self.architecture["noise"] != 0:
+            _warn_of_few_rows(self.n_rows, FEW_ROWS_PER_AXIS * len(self.weights["gain"]))
 
 
 def untrained(
@@ -134,12 +127,21 @@ def untrained(
         mean, deviation, axes, _ = standardization
         column_variances = axes**2 @ deviation**2 * (1 - 1 / len(rows))  # as `column_moments`
     warn_of_massive_column(column_variances)
+    _warn_of_few_rows(len(rows), FEW_ROWS)
     mean_square = float(mean @ mean + column_variances.sum())
     flow = _glow(X.shape[1], architecture).to(getattr(torch, X.dtype.name))
     flow.initialize(rng, *standardization)
     moments = np.zeros((2, sum(p.numel() for p in flow.parameters())), dtype=X.dtype)
     start = architecture, float(noise), power, level, len(rows), mean_square
     return FittedFlow(*start, rng, flow.arrays(), moments)
+
+
+def _warn_of_few_rows(n: int, enough: int) -> None:
+    if n < enough:
+        warn(
+            f"The flow was fitted on fewer than {enough} rows: the density of new vectors lies "
+            "far below that of the fitted ones. Fit on more rows."
+        )
 
 
 def _glow(n_features: int, architecture: dict[str, Any]) -> Glow:

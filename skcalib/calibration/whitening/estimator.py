@@ -1,7 +1,7 @@
 """Whitening: the linear map that spreads vectors evenly in all directions (BERT-whitening)."""
 
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, replace
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import FloatTransformer, VersionedState, from_scratch
+from skcalib.base import FloatTransformer, VersionedState, estimator, from_scratch
 from skcalib.calibration.map import AffineMap
 from skcalib.calibration.merging import MergingFit
 from skcalib.calibration.moments import Moments
@@ -33,7 +33,7 @@ from skcalib.process.caches import moments_of
 from skcalib.process.dask import check_lazy
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class Whitening(
     MergingFit,
     ClassNamePrefixFeaturesOutMixin,
@@ -153,7 +153,9 @@ class Whitening(
     use of the result warns of few samples. `merge` keeps the parameters of the last fit.
 
     With ``sklearn.config_context(array_api_dispatch=True)``, arrays of other libraries, such as
-    torch tensors on a GPU, are mapped on their device; fitted attributes are NumPy arrays.
+    torch tensors on a GPU, are mapped on their device. Fitted attributes are NumPy arrays, so
+    that a fit on a GPU also maps arrays of NumPy. scikit-learn's tag of array API support
+    requires an error there, so it is not set.
 
     References
     ----------
@@ -193,7 +195,9 @@ class Whitening(
     _parameter_constraints = {
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
-            Interval(RealNotInt, 0, 1, closed="neither"),
+            Interval(
+                RealNotInt, 0, 1, closed="neither", hint=" (for 'auto' see the parameter noise)"
+            ),
             None,
         ],
         "method": [StrOptions({"pca", "zca", "rotated"})],
@@ -206,8 +210,8 @@ class Whitening(
     }
     _state_version = 14
 
-    @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn mean and covariance of ``X``.
 
@@ -485,6 +489,5 @@ class Whitening(
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.array_api_support = True
         tags.transformer_tags.calibrates = True
         return tags

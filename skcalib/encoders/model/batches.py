@@ -9,7 +9,6 @@ import torch
 from skcalib.base import warn
 from skcalib.encoders.model.backbone import Backbone
 from skcalib.encoders.model.pooling import Joined, Pooler, slots_of
-from skcalib.encoders.model.tokens import tokenize
 from skcalib.encoders.poolings import SLOTS
 from skcalib.encoders.recipe import Recipe, around
 from skcalib.encoders.sources import BLOCK, Model, Records, Show
@@ -62,18 +61,7 @@ class BertModel(Model):
 
     def _encode_block(self, texts: Sequence[str], start: int, show: Show) -> Iterator[Records]:
         """Yield the slots of texts; rows count from ``start``."""
-        backbone, recipe = self._backbone, self._recipe
-        ids, rows, is_cut = tokenize(
-            backbone.tokenizer,
-            texts,
-            recipe.max_length,
-            prompt=recipe.prompt,
-            stride=recipe.stride,
-            side=recipe.truncation_side,
-        )
-        for number, row in zip(map(max, ids), rows, strict=True):
-            if number >= backbone.n_embedded:
-                raise backbone.not_embedded(number, texts[row])
+        ids, rows, is_cut = self._backbone.windows(texts, self._recipe)
         rows, has_windows = rows + start, len(rows) > len(texts)
         joined = Joined(rows, self.slots) if has_windows else None
         lengths, n_seen = np.array([len(i) for i in ids]), 0

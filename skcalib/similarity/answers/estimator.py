@@ -1,7 +1,7 @@
 """NearestAnswer: one of the stored answers, or none."""
 
 from copy import copy
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from numbers import Real
 from typing import Any, NamedTuple, Self
 
@@ -10,23 +10,23 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skcalib.base import VersionedState, from_scratch, warn
+from skcalib.base import VersionedState, estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import TextInput, as_texts, distinct
+from skcalib.similarity.answers.allowed import NONE, Keys, best_allowed
 from skcalib.similarity.answers.inputs import identity, stored_answers
 from skcalib.similarity.answers.threshold import promised, promised_by_answers
 from skcalib.similarity.duplicates.guard import guard_of_fit
 from skcalib.similarity.search.estimator import SearchEncoder
+from skcalib.similarity.search.words import by_term
 from skcalib.similarity.space import calibrates
 from skcalib.statistics.conformal import n_needed
 
 # Stored questions that are asked to find the threshold; a sample, if there are more.
 ASKED = 2000
-# Entries that are compared first, and at most for the threshold, which then allows the next.
-CANDIDATES, MOST_COMPARED = 10, 640
+MOST_COMPARED = 640  # entries, at most, for the threshold, which then allows the next
 SAMPLED = 100  # stored questions that show how near an equal one is
-NONE = -2.0  # below all scores
 
 
 class HitRates(NamedTuple):
@@ -37,7 +37,7 @@ class HitRates(NamedTuple):
     false: float  # of the questions without an answer, those that got one
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     """Answer a question with the answer of the nearest stored question, or not at all.
 
@@ -58,7 +58,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         questions, see Notes. With fewer, or None, it holds on average over samples of these.
     guard : DetailGuard or None, default=None
         Details in which a question must agree with a stored one to get its answer, such as
-        numbers; any object with a method ``compatible(question, stored)``.
+        numbers; any object with a method ``details(text)``, equal for texts that agree.
 
     Attributes
     ----------
@@ -135,11 +135,11 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         "encoder": "no_validation",  # `as_encoder` checks it
         "false_positive_rate": [Interval(Real, 0, 1, closed="neither")],
         "confidence": [Interval(Real, 0, 1, closed="neither"), None],
-        "guard": [HasMethods("compatible"), None],
+        "guard": [HasMethods("details"), None],
     }
     # Data of the fit, which no pipeline passes on.
     __metadata_request__fit = {"unanswerable": UNUSED, "queries": UNUSED}
-    _state_version = 6
+    _state_version = 7
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -232,7 +232,11 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             text: (known | added)[text] for text in np.array([*known, *more], object)[order]
         }
         search = copy(self.search_)  # an error below leaves this store as it is
-        search._store(unit[order], [*stored], _codes(stored)[1])
+        words, codes = None, _codes(stored)[1]
+        if search._words is not None:
+            vectors = search._words.documents([*stored])
+            words = by_term(vectors, unit[order].any(axis=1), codes)
+        search._store(unit[order], words, codes)
         return self._keep(stored, unit[order], search, self._unanswerable)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -339,9 +343,9 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         if len(new):
             asked = [texts[i] for i in new]
             encoded = search._encoded(search._unit_queries(asked), asked)
-            none, codes = np.full(len(asked), -1), np.zeros(len(self.questions_))
-            first = _Allowed(self._guard, asked, self.questions_, codes, none)
-            best[new], rows[new] = _best_allowed(search, encoded, first, self.threshold_)
+            best[new], rows[new] = best_allowed(
+                search, encoded, self._keys, self._keys.asked(asked), self.threshold_
+            )
         for i in np.setdiff1d(np.arange(len(texts)), new):  # also without content
             best[i], rows[i] = self.threshold_ + 1, self._place[texts[i]]
         return best, rows
@@ -358,11 +362,11 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         questions, answers = (
             np.fromiter(part, object, len(stored)) for part in (stored, stored.values())
         )
-        guard, rate, confidence = guard_of_fit(self.guard), self.false_positive_rate, None
+        keys = Keys.of(codes, stored, guard_of_fit(self.guard))
+        rate, confidence = self.false_positive_rate, None
         if unanswerable is not None:
             texts, place, asked = unanswerable
-            first = _Allowed(guard, texts, questions, codes, np.full(len(texts), -1))
-            best, _ = _best_allowed(search, asked, first, most=MOST_COMPARED)
+            best, _ = best_allowed(search, asked, keys, keys.asked(texts), most=MOST_COMPARED)
             threshold, confidence = promised(best, place, rate, self.confidence)
         elif len(different) > 1:
             # As if their own answers were not stored: those of other answers do not change.
@@ -371,9 +375,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             texts, vectors = questions[drawn].tolist(), unit[drawn]
             if search._query_side is not search._document_side:  # otherwise as they are
                 vectors = search._unit_queries(texts)
-            first = _Allowed(guard, texts, questions, codes, codes[drawn])
             asked = search._encoded(vectors, texts)
-            best, _ = _best_allowed(search, asked, first, most=MOST_COMPARED)
+            best, _ = best_allowed(search, asked, keys, keys[drawn], most=MOST_COMPARED)
             threshold = promised_by_answers(best, codes[drawn], rate)
             if len(different) < (needed := n_needed(rate, new=2)):
                 warn(
@@ -395,7 +398,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 "Choose another encoder, or set a guard."
             )
         self.search_, self._unit, self._unanswerable = search, unit, unanswerable
-        self._guard, self.threshold_, self.confidence_ = guard, threshold, confidence
+        self._keys, self.threshold_, self.confidence_ = keys, threshold, confidence
         self._place = {question: i for i, question in enumerate(questions)}
         self.questions_, self.answers_ = questions, answers
         return self
@@ -409,56 +412,3 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 def _codes(stored: dict[str, Any]) -> tuple[list[Any], np.ndarray]:
     """Return the different answers, and which of them each question has."""
     return distinct([identity(answer) for answer in stored.values()])
-
-
-class _Allowed(NamedTuple):
-    """Finds the first stored question that may answer one that is asked."""
-
-    guard: Any
-    asked: list[str]
-    stored: np.ndarray
-    codes: np.ndarray  # answers of the stored questions
-    own: np.ndarray  # answers of those that are asked, as if not stored
-
-    def __call__(self, i: int, rows: np.ndarray) -> int:
-        """Return the place in rows, from the best; -1 for none."""
-        for place, row in enumerate(rows):
-            if row >= 0 and self.codes[row] != self.own[i]:
-                stored = self.stored[row]
-                if self.guard is None or self.guard.compatible(self.asked[i], stored):
-                    return place
-        return -1
-
-
-def _best_allowed(
-    search: SearchEncoder,
-    asked: Any,
-    first: _Allowed,
-    least: float = -np.inf,
-    most: float = np.inf,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return each question's best score with an allowed document, and its row.
-
-    The search widens until one is found, or the others score ``least`` at most. After ``most``
-    documents, the score is that of the last one, which the others do not exceed.
-    """
-    dense = asked[0] if isinstance(asked, tuple) else asked
-    best, found = np.full(len(dense), NONE), np.zeros(len(dense), np.intp)
-    left, k = np.flatnonzero(dense.any(axis=1)), CANDIDATES
-    while len(left):
-        part = (
-            type(asked)(*(half[left] for half in asked)) if dense is not asked else asked[left]
-        )
-        scores, rows = search._nearest(part, k)
-        places = np.array([first(int(i), near) for i, near in zip(left, rows, strict=True)])
-        has, each = places >= 0, np.arange(len(left))
-        best[left[has]] = scores[each, places][has]
-        found[left[has]] = rows[each, places][has]
-        if k >= len(search.vectors_):
-            break
-        last = np.where(rows[:, -1] < 0, np.inf, scores[:, -1])
-        if k >= most:
-            best[left[~has]] = last[~has]
-            break
-        left, k = left[~has & (last > least)], 4 * k
-    return best, found

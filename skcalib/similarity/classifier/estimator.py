@@ -1,7 +1,7 @@
 """ZeroShotClassifier: classes from their names, or from a few labels, and many texts."""
 
 import warnings
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from itertools import chain
 from numbers import Real
 from typing import Any, Self
@@ -12,7 +12,7 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import VersionedState, from_scratch, warn
+from skcalib.base import VersionedState, estimator, from_scratch, warn
 from skcalib.calibration.neighbors import NeighborSmoothing, smoothed
 from skcalib.compat import Interval, _fit_context
 from skcalib.cosines import EQUAL, nearness
@@ -48,7 +48,7 @@ ENCODED = (
 )
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimator):
     """Classify texts by the names of classes or a few labels, helped by unlabeled texts.
 

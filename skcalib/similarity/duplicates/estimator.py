@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import VersionedState, from_scratch
+from skcalib.base import VersionedState, estimator, from_scratch
 from skcalib.compat import HasMethods, Interval, _fit_context, check_params
 from skcalib.cosines import nearest_in_order
 from skcalib.inputs.texts import TextInput, as_texts, distinct_sorted
@@ -30,7 +30,7 @@ EXTRA = 10  # candidates that are compared exactly, since the search rounds
 NOTHING = int(np.iinfo(np.intp).min)  # key of new texts without content
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class Duplicates(TextInput, VersionedState, BaseEstimator):
     """Find duplicate texts, by a number of false pairs instead of a threshold.
 
@@ -310,7 +310,7 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         if reset:
             self._guard = guard_of_fit(self.guard)
             self._space = TextSpace(self.encoder)
-            vectors = self._space.whiten(self._space.fit_vectors(texts), alone=True)
+            vectors = self._space.whiten(self._space.fit_vectors(texts), allow_constant=True)
             self.encoder_ = self._space.pipeline
         else:
             vectors = self._space.vectors(texts)

@@ -2,13 +2,12 @@
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from sklearn.base import BaseEstimator, clone
 
-from skcalib.base import VersionedState
+from skcalib.base import VersionedState, estimator
 
 # What `_plain` returns for a letter that is no part of a code, and for a currency.
 LETTER, CURRENCY = "\0", "$"
@@ -46,7 +45,7 @@ NUMBERS = (
 )
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class DetailGuard(VersionedState, BaseEstimator):
     """Check that two texts have the same numbers and codes, which hardly affect a cosine.
 

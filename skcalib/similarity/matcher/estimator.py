@@ -1,6 +1,6 @@
 """Matcher: pairs of records of two lists that are the same thing, and few false ones."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from numbers import Real
 from typing import Any, Self
 
@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import VersionedState, from_scratch, warn
+from skcalib.base import VersionedState, estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.inputs.texts import TextInput, as_texts, distinct
 from skcalib.inputs.vectors import check_vectors, checked_rows, first_of_equal, warn_of_silent
@@ -27,7 +27,7 @@ POWER = 0.25
 SLACK = 1e-5
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class Matcher(TextInput, VersionedState, BaseEstimator):
     """Match the records of two lists that are the same thing, each with one partner or none.
 

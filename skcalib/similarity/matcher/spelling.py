@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Self
 
 import numpy as np
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 from sklearn.utils import gen_batches
@@ -36,7 +36,7 @@ class Spelling:
         """Return sparse rows of unit length, or zero without a known n-gram, float32."""
         if self._counter is None:
             return csr_array((len(texts), 1), dtype=np.float32)
-        weighted = self._counter.transform(texts) @ diags_array(self._counter.idf_)
+        weighted = self._counter.transform(texts).multiply(self._counter.idf_)
         return csr_array(normalize(weighted)).astype(np.float32)
 
 

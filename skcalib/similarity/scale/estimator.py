@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from functools import reduce
 from math import ceil, sqrt
 from numbers import Integral
@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import VersionedState, from_scratch
+from skcalib.base import VersionedState, estimator, from_scratch
 from skcalib.compat import Interval, _fit_context, check_rate
 from skcalib.cosines import best_of_others
 from skcalib.inputs.texts import distinct_texts
@@ -37,7 +37,7 @@ ROUNDING = 1e-5  # of a cosine in float32
 MOST_PAIRS = 10**7  # default of `n_pairs`
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class SimilarityScale(VersionedState, BaseEstimator):
     """Measure how similar unrelated texts are: thresholds and p-values.
 

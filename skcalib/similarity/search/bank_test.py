@@ -4,12 +4,16 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 from scipy.stats import mannwhitneyu
+
+from skcalib.cosines import blocks
 
 NEAREST = 3  # queries of the reference, whose mean cosine is how familiar a query is
 FEWEST = 5  # new queries to compare
 MOST_OF_BANK = 1000  # queries in a half of the bank
 MOST = 200  # new queries that are compared, drawn at random
+NEAR = 0.1  # squared distance of near copies, at most, over the mean of all pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,15 +22,18 @@ class BankTest:
 
     reference: np.ndarray  # (n, d), float32
     familiarity: np.ndarray  # of the other half
+    near: float  # cosine of near copies, at least
 
     @classmethod
     def of(cls, bank: np.ndarray) -> Self | None:
         """Cut a bank into random halves; None if it is too small."""
-        bank = bank[np.random.default_rng(0).permutation(len(bank))[: 2 * MOST_OF_BANK]]
+        mean = bank.mean(axis=0, dtype=np.float64)
+        near = 1 - NEAR * max(1 - float(mean @ mean), 0.0)
+        bank = without_copies(drawn(bank, 2 * MOST_OF_BANK), near)
         half = len(bank) // 2
         if half < FEWEST:
             return None
-        return cls(bank[:half], familiarity(bank[half:], bank[:half]))
+        return cls(bank[:half], familiarity(bank[half:], bank[:half]), near)
 
     def p_value(self, queries: np.ndarray) -> float:
         """Chance that queries drawn like the bank are as unfamiliar, or more.
@@ -34,14 +41,29 @@ class BankTest:
         Given the reference, new queries and the other half of the bank come from the same
         distribution, so their ranks can be compared (Mann & Whitney, 1947), whatever the
         distribution is. Several queries on a topic of the bank are familiar, but queries in
-        another language are not. Each distinct query counts once.
+        another language are not. Near copies count once, in the bank and here: otherwise the
+        halves of the bank have copies of each other, and would be familiar for that reason.
         """
-        distinct = np.unique(queries[queries.any(axis=1)], axis=0)
-        if len(distinct) < FEWEST:
+        new = without_copies(drawn(queries[queries.any(axis=1)], MOST), self.near)
+        if len(new) < FEWEST:
             return 1.0
-        drawn = np.random.default_rng(0).permutation(len(distinct))[:MOST]
-        new = familiarity(distinct[drawn], self.reference)
-        return float(mannwhitneyu(new, self.familiarity, alternative="less").pvalue)
+        found = familiarity(new, self.reference)
+        return float(mannwhitneyu(found, self.familiarity, alternative="less").pvalue)
+
+
+def drawn(queries: np.ndarray, most: int) -> np.ndarray:
+    """Return at most so many of the distinct queries, in random order."""
+    distinct = np.unique(queries, axis=0)
+    return distinct[np.random.default_rng(0).permutation(len(distinct))[:most]]
+
+
+def without_copies(queries: np.ndarray, near: float) -> np.ndarray:
+    """Return the first query of each family of near copies, and of their near copies."""
+    is_near = np.empty((len(queries), len(queries)), bool)
+    for rows, _, cosines in blocks(queries, queries, whole=True):
+        is_near[rows] = cosines >= near
+    family = connected_components(is_near, directed=False)[1]
+    return queries[np.sort(np.unique(family, return_index=True)[1])]
 
 
 def familiarity(queries: np.ndarray, reference: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """SearchEncoder: documents and queries as vectors whose inner product ranks better."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
+from itertools import compress
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
@@ -11,20 +12,28 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import from_scratch, warn
+from skcalib.base import estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, RealNotInt, StrOptions, _fit_context
-from skcalib.cosines import nearest_in_order
+from skcalib.cosines import nearest_in_order, sparse_products
 from skcalib.encoders.sides import first_of_queries
 from skcalib.inputs.texts import TextTransformer, as_texts, distinct
 from skcalib.inputs.vectors import distinct_vectors, warn_of_silent
 from skcalib.similarity.inputs import Side, check_queries
 from skcalib.similarity.search.bank_test import BankTest
-from skcalib.similarity.search.sides import TwoSides, toward_means
-from skcalib.similarity.search.words import Words, sample_of, weight_of_words
+from skcalib.similarity.search.sides import TwoSides
+from skcalib.similarity.search.words import (
+    Words,
+    by_term,
+    sample_of,
+    weight_of_words,
+    with_content,
+)
 
 CANDIDATES = 100  # documents that an index given as `neighbors` finds
 LAST = -0.7  # column of hubs of documents without content; of others it is at least -.54
-FALSE_ALARMS = 0.01  # share of calls with queries drawn like the bank that may warn
+# Of calls with queries drawn like the bank, a share of ALARMS warns on average over banks. So
+# for one bank in ten at most, the share is more than ten times as much (Markov's inequality).
+ALARMS = 0.001
 
 
 class DenseSparse(NamedTuple):
@@ -34,7 +43,7 @@ class DenseSparse(NamedTuple):
     sparse: csr_matrix  # (n_texts, n_terms), float32
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class SearchEncoder(TextTransformer):
     """Encode documents and queries for a search by inner product, which ranks better.
 
@@ -201,7 +210,7 @@ class SearchEncoder(TextTransformer):
         "hub_weight": [Interval(Real, 0, 1, closed="both")],
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
-    _state_version = 3
+    _state_version = 4
 
     @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
@@ -255,9 +264,10 @@ class SearchEncoder(TextTransformer):
                 "content; a search ranks two or more. Pass all documents in one list."
             )
         texts = None if self.encoder is None else as_texts(X)
-        bank, asked = self._bank(unit[has_content], texts, queries)
+        content = unit if has_content.all() else unit[has_content]
+        bank, asked = self._bank(content, texts, queries)
         self._sides = sides = TwoSides.learned(
-            unit[has_content],
+            content,
             bank,
             power=self.power,
             n_neighbors=self.n_neighbors,
@@ -269,8 +279,11 @@ class SearchEncoder(TextTransformer):
         self.document_shift_, self.query_shift_ = sides.document_shift, sides.query_shift
         self.projection_ = sides.projection
         self.hub_weight_, self.n_neighbors_ = sides.hub_weight, sides.n_neighbors
-        self._words = None if texts is None else Words.fitted(self.lexical, texts)
-        self._store(unit, texts, codes)
+        self._words = words = None
+        if texts is not None and self.lexical is not None:
+            self._words, words = Words.fitted(self.lexical, texts)
+            words = by_term(words, has_content, codes)
+        self._store(unit, words, codes)
         self.vectorizer_, self.lexical_weight_ = None, 0.0
         if (words := self._words) is not None and texts is not None:
             words.weight = self._weight_of_words(words, unit, texts, bank, asked)
@@ -280,31 +293,14 @@ class SearchEncoder(TextTransformer):
     def _bank(
         self, documents: np.ndarray, X: list[str] | None, queries: Any
     ) -> tuple[np.ndarray | None, list[str]]:
-        """Fit the side of queries; return unit vectors of distinct queries, and their texts."""
-        self._query_side, texts = self._document_side, []
-        of_queries = self.query_encoder
-        if of_queries is None and X is not None:
-            of_queries = first_of_queries(self.encoder)
-        if queries is None and X is None:
-            warn(
-                "Vectors of documents alone show neither the mean of queries nor the hubs, so "
-                "scores are half the cosines after a mild whitening. Pass `queries`, or texts "
-                "and an encoder."
-            )
-        if X is not None and (queries is not None or of_queries is not None):
-            asked = [X[row] for row in sample_of(len(X))] if queries is None else queries
-            texts = distinct(as_texts(asked, "queries"))[0]
-        if of_queries is not None:
-            self._query_side, unit = self._document_side.beside(of_queries, texts)
-        if queries is None:
+        """Fit the side of queries; return unit vectors and texts of distinct ones, if any."""
+        unit, texts = self._fit_queries(X, queries)
+        if unit is None:
             return None, []
         if X is None:
-            unit = distinct_vectors(self._query_side.unit(self, queries, "queries"))
-            stored = {row.tobytes() for row in documents}
-            equal = sum(row.tobytes() in stored for row in unit)
+            asked = {row.tobytes() for row in unit}
+            equal = len({key for row in documents if (key := row.tobytes()) in asked})
         else:
-            if of_queries is None:
-                unit = self._query_side.unit(self, texts, "queries")
             equal = len({*texts} & {*X})
         if 2 * equal > len(unit):
             warn(
@@ -318,23 +314,40 @@ class SearchEncoder(TextTransformer):
                 f"queries has {has_content.sum()} distinct queries with content; expected two "
                 "or more, better some hundred. Add queries, or leave out `queries`."
             )
-        texts = [text for text, has in zip(texts, has_content, strict=bool(texts)) if has]
-        return unit[has_content], texts
+        return unit[has_content], [*compress(texts, has_content)]
+
+    def _fit_queries(
+        self, X: list[str] | None, queries: Any
+    ) -> tuple[np.ndarray | None, list[str]]:
+        """Fit the encoder of queries, on a sample of documents if there are none."""
+        self._query_side, unit = self._document_side, None
+        if X is None:
+            if queries is not None:
+                return distinct_vectors(self._query_side.unit(self, queries, "queries")), []
+            warn(
+                "Vectors of documents alone show neither the mean of queries nor the hubs, so "
+                "scores are half the cosines after a mild whitening. Pass `queries`, or texts "
+                "and an encoder."
+            )
+            return None, []
+        texts = [] if queries is None else distinct(as_texts(queries, "queries"))[0]
+        encoder = self.query_encoder
+        if encoder is None:
+            encoder = first_of_queries(self.encoder)
+        if encoder is not None:
+            some = texts or distinct([X[row] for row in sample_of(len(X))])[0]
+            self._query_side, unit = self._document_side.fit_query_side(encoder, some)
+        elif texts:
+            unit = self._query_side.unit(self, texts, "queries")
+        return unit if texts else None, texts
 
     def _store(
-        self, unit: np.ndarray, texts: list[str] | None, codes: np.ndarray | None
+        self, unit: np.ndarray, words: csr_matrix | None, codes: np.ndarray | None
     ) -> None:
-        """Keep documents by their unit vectors and texts, to be searched."""
+        """Keep documents by their unit vectors, and their words by terms, to be searched."""
         self.vectors_ = self._sides.documents(unit, codes)
-        self.words_ = self.neighbors_ = None
-        if self._words is not None and texts is not None:
-            words = self._words.documents(texts)
-            words = words if codes is None else toward_means(words, codes)
-            has_content = np.any(unit, axis=1)  # the others come last
-            words = words.multiply(has_content[:, None])
-            self._by_term = csr_matrix(words.T)
-            self._by_term.eliminate_zeros()
-            self.words_ = self._by_term.T
+        self._by_term, self.words_ = words, None if words is None else words.T
+        self.neighbors_ = None
         if self.neighbors is not None and len(unit) > CANDIDATES + 1:  # some ask for one more
             index = clone(self.neighbors).set_params(n_neighbors=CANDIDATES)
             self.neighbors_ = index.fit(self.vectors_)
@@ -348,18 +361,21 @@ class SearchEncoder(TextTransformer):
         asked: list[str],
     ) -> float:
         """Return the weight by queries, or by documents that ask for each other."""
-        first = np.unique(texts, return_index=True)[1]  # a copy would be found by its words
-        first = first[np.any(unit[first], axis=1)]
-        stored = csr_matrix(self.words_)[first]
+        rows = np.unique(distinct(texts)[1], return_index=True)[1]
+        rows = rows[np.any(unit, axis=1)[rows]]  # a copy would be found by its words
+        vectors: Any = self.vectors_
+        stored: Any = self.words_
+        if len(rows) < len(texts):
+            vectors, stored = vectors[rows], stored[rows]
         if bank is None:
-            rows = sample_of(len(first))
-            of_rows = stored[rows]
-            vectors, own = self._sides.queries(unit[first[rows]]), rows
-        else:
-            rows, own = sample_of(len(asked)), None
-            of_rows = words.documents([asked[row] for row in rows])
-            vectors = self._sides.queries(bank[rows])
-        return weight_of_words(vectors, self.vectors_[first], of_rows, stored, own)
+            own = sample_of(len(rows))
+            of_asked = csr_matrix(stored[own])
+            return weight_of_words(
+                self._sides.queries(unit[rows[own]]), vectors, of_asked, stored, own
+            )
+        drawn = sample_of(len(asked))
+        of_asked = words.documents([asked[row] for row in drawn])
+        return weight_of_words(self._sides.queries(bank[drawn]), vectors, of_asked, stored)
 
     def fit_transform(self, X: Any, y: Any = None, *, queries: Any = None) -> np.ndarray:
         """Fit, and return the vectors of the documents.
@@ -410,10 +426,8 @@ class SearchEncoder(TextTransformer):
         dense = self.transform(X)
         if self._words is None:
             return dense
-        is_found = dense[:, -2] > LAST  # without content they come last
-        return DenseSparse(
-            dense, csr_matrix(self._words.documents(as_texts(X)).multiply(is_found[:, None]))
-        )
+        words = self._words.documents(as_texts(X))
+        return DenseSparse(dense, with_content(words, dense[:, -2] > LAST))
 
     def encode_query(self, X: Any) -> Any:
         """Encode queries.
@@ -436,10 +450,11 @@ class SearchEncoder(TextTransformer):
         -----
         UserWarning
             If five or more distinct queries are unlike the bank, see `query_p_value`. Of calls
-            whose queries are drawn like the bank, at most one in a hundred warns.
+            whose queries are drawn like the bank, at most one in a hundred warns, for nine of
+            ten banks.
         """
         unit = self._unit_queries(X)
-        if (p_value := self._p_value(unit)) <= FALSE_ALARMS:
+        if (p_value := self._p_value(unit)) <= ALARMS:
             warn(
                 f"The queries are unlike the bank (p={p_value:.1g}), as if they were in "
                 "another language or of another kind. The means and hubs of a wrong bank may "
@@ -466,7 +481,7 @@ class SearchEncoder(TextTransformer):
             Of a rank test of how near queries are to one half of the bank, compared with the
             other half [1]_. 1 for fewer than five distinct queries, a bank of fewer than ten,
             or without queries in the fit. At most 200 queries are compared, drawn at random.
-            Equal ones count once, but near-copies do not, and make it too small.
+            Equal queries, and near copies, count once. It holds on average over banks.
 
         References
         ----------
@@ -516,7 +531,7 @@ class SearchEncoder(TextTransformer):
             asked, sparse = asked
 
             def added(chunk: slice) -> np.ndarray:
-                return (sparse[chunk] @ self._by_term).toarray()
+                return sparse_products(sparse[chunk], self._by_term)
 
         return nearest_in_order(asked, self.vectors_, k, index, added)
 

@@ -12,7 +12,7 @@ from skcalib.cosines import nearest, rows_in_memory
 from skcalib.inputs.vectors import unit_rows
 from skcalib.similarity.details import mild_whitening
 from skcalib.similarity.hubs import bank_of, gate, n_neighbors_of, repeatability
-from skcalib.similarity.search.steps import HubColumns, QueryColumns, ShiftAndScale
+from skcalib.similarity.search.steps import HALF, HubColumns, QueryColumns, ShiftAndScale
 
 # Share of a mean that is subtracted, as `Whitening(noise="auto")` does: in a skewed collection
 # the mean lies in the largest group, which would lose its direction with all of it.
@@ -87,9 +87,9 @@ class TwoSides:
 
     def queries(self, unit: np.ndarray) -> np.ndarray:
         """Return ``(q', 1, 0) / sqrt(2)`` of unit vectors, (n, m + 2); zero for no content."""
-        columns = QueryColumns(self.projection.shape[1])
-        out = columns.transform(mapped(unit, self.query_shift, self.projection))
-        out[~unit.any(axis=1)] = 0
+        out = np.zeros((len(unit), self.projection.shape[1] + 2), np.float32)
+        out[:, :-2] = HALF * mapped(unit, self.query_shift, self.projection)
+        out[unit.any(axis=1), -2] = HALF
         return out
 
     @property

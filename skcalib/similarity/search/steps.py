@@ -1,19 +1,18 @@
 """The last steps of both sides of a search, from unit vectors to those whose cosine ranks."""
 
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from skcalib.base import FloatTransformer
+from skcalib.base import FloatTransformer, estimator
 from skcalib.calibration import AffineMap
 from skcalib.similarity.hubs import hubness
 
 HALF = float(np.sqrt(0.5))  # the length of both parts of a vector
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class Step(FloatTransformer, BaseEstimator):
     """A transformer that is made with all that it needs."""
 
@@ -25,7 +24,7 @@ class Step(FloatTransformer, BaseEstimator):
         return True
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class ShiftAndScale(Step):
     """Subtract ``shift``, and multiply by ``projection``."""
 
@@ -41,7 +40,7 @@ class ShiftAndScale(Step):
         return AffineMap.of_sample(self.shift, self.projection)
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class QueryColumns(Step):
     """Append 1 and 0 to unit vectors of ``width`` dimensions, and scale to length 1 again."""
 
@@ -58,7 +57,7 @@ class QueryColumns(Step):
         return AffineMap.of_sample(np.zeros(d), HALF * np.eye(d, d + 2), bias, squares)
 
 
-@dataclass(eq=False, repr=False)
+@estimator
 class HubColumns(Step):
     """Append the weighted hubness of unit vectors, and what makes their length 1.
 
@@ -75,8 +74,10 @@ class HubColumns(Step):
         if self.weight > 0:
             near = hubness(X.astype(np.float32, copy=False), self.bank, self.n_neighbors)
             penalty = self.weight * near
-        rest = np.sqrt(np.maximum(1 - penalty**2, 0))
-        return (HALF * np.column_stack([X, -penalty, rest])).astype(X.dtype)
+        out = np.empty((len(X), X.shape[1] + 2), X.dtype)
+        np.multiply(X, HALF, out=out[:, :-2])
+        out[:, -2], out[:, -1] = -HALF * penalty, HALF * np.sqrt(np.maximum(1 - penalty**2, 0))
+        return out
 
     def linear_map(self) -> AffineMap:
         """Return the map that exports use; only without a weight there is one."""

@@ -10,6 +10,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 
 from skcalib.cosines import nearest_in_order
+from skcalib.similarity.search.sides import toward_means
 
 ASKED = 500  # queries, or documents in place of them, at most, that show the weight
 SAMPLED = 2000  # documents, at most, that show the spread of scores
@@ -28,23 +29,55 @@ class Words:
     weight: float = 0.0
 
     @classmethod
-    def fitted(cls, lexical: Any, texts: list[str]) -> Self | None:
-        """Fit a vectorizer; by default pieces of words, which every script and language has."""
-        if lexical is None or not any(text.strip() for text in texts):
-            return None
+    def fitted(cls, lexical: Any, texts: list[str]) -> tuple[Self, csr_matrix]:
+        """Fit a vectorizer on documents, by default of pieces of words; return their vectors.
+
+        Every script and language has pieces of words.
+        """
         if isinstance(lexical, str):
             lexical = TfidfVectorizer(
                 analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True, dtype=np.float32
             )
-        return cls(clone(lexical).fit(texts))
+        vectorizer = clone(lexical)
+        try:
+            if hasattr(vectorizer, "fit_transform"):  # it reads the texts once
+                vectors = vectorizer.fit_transform(texts)
+            else:
+                vectors = vectorizer.fit(texts).transform(texts)
+        except ValueError as error:
+            raise ValueError(
+                f"lexical={lexical!r:.80} cannot be fitted on the documents: {error} Choose "
+                'another vectorizer, "characters", or None.'
+            ) from error
+        return cls(vectorizer), _unit(vectors)
 
     def documents(self, texts: list[str]) -> csr_matrix:
         """Return the vectors of documents, (n, n_terms), float32; zero without known terms."""
-        return normalize(csr_matrix(self.vectorizer.transform(texts), dtype=np.float32))
+        return _unit(self.vectorizer.transform(texts))
 
     def queries(self, texts: list[str]) -> csr_matrix:
         """Return the vectors of queries, multiplied by the weight."""
         return self.documents(texts) * np.float32(self.weight)
+
+
+def _unit(vectors: Any) -> csr_matrix:
+    """Scale sparse vectors to unit length, in float32; zero rows stay zero."""
+    return normalize(csr_matrix(vectors, dtype=np.float32), copy=False)
+
+
+def by_term(words: csr_matrix, has_content: Any, codes: np.ndarray | None) -> csr_matrix:
+    """Return the vectors of documents, which may be in groups, as rows of terms."""
+    words = words if codes is None else toward_means(words, codes)
+    return csr_matrix(with_content(words, has_content).T)
+
+
+def with_content(words: csr_matrix, has_content: Any) -> csr_matrix:
+    """Return the vectors of documents, zero for those without content, which come last."""
+    if has_content.all():
+        return words
+    words = csr_matrix(words.multiply(has_content[:, None]))
+    words.eliminate_zeros()
+    return words
 
 
 def sample_of(n: int) -> np.ndarray:
@@ -75,7 +108,9 @@ def weight_of_words(
     n, k = near.shape
     if k < 2:
         return 0.0
-    pairs = asked_words[np.repeat(np.arange(n), k)].multiply(words[near.ravel()])
+    used, place = np.unique(near, return_inverse=True)
+    of_near = csr_matrix(words[used])[place.ravel()]
+    pairs = asked_words[np.repeat(np.arange(n), k)].multiply(of_near)
     products = np.asarray(pairs.sum(axis=1), np.float64).reshape(n, k)
     first, others = products[:, 0], products[:, min(OTHERS.start, max(1, k // 6)) :]
     deviation = np.sqrt((first.var() + others.var()) / 2)

@@ -79,11 +79,11 @@ def test_bad_input_is_refused_and_nothing_is_lost(X, lazy):
     flow = NormalizingFlow(device="cpu", random_state=0).fit(X)
     before = flow.transform(X)
     with pytest.raises(ValueError, match="contains NaN"):
-        flow.fit(da.from_array(np.full((50, 6), np.nan), chunks=(20, 6)))
+        flow.partial_fit(da.from_array(np.full((50, 6), np.nan), chunks=(20, 6)))
     with pytest.raises(ValueError, match=r"0 sample\(s\)"):
-        flow.fit(lazy[:0])
+        flow.partial_fit(lazy[:0])
     with pytest.raises(ValueError, match="Convert a frame with to_dask_array"):
-        flow.fit(lazy[0])
+        flow.partial_fit(lazy[0])
     with pytest.raises(ValueError, match="expecting 6 features"):
         flow.transform(lazy[:, :5])
     assert_array_equal(flow.transform(X), before)

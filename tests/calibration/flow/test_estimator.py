@@ -17,6 +17,7 @@ from skcalib.datasets import fetch_sts
 
 
 @pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
+@pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
 @parametrize_with_checks(
     [
         NormalizingFlow(),
@@ -246,17 +247,17 @@ def test_divergence_at_a_finite_loss_warns(dtype):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_an_error_leaves_the_estimator_as_it_was(banana, at_steps, monkeypatch, error):
+def test_after_an_error_a_fit_is_none_and_training_stays(banana, at_steps, monkeypatch, error):
     fitted = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
     before = fitted.transform(banana)
-    unfitted = clone(fitted)
+    unfitted, lost = clone(fitted), clone(fitted).fit(banana)
     at_steps(raising(error, every=25))  # of 32 in an epoch
-    for flow in (fitted, unfitted):
-        for fit in (flow.fit, flow.partial_fit):
-            with pytest.raises(error):
-                fit(banana)
-    assert not hasattr(unfitted, "n_features_in_")
-    assert not hasattr(unfitted, "n_iter_")
+    for fit in (lost.fit, unfitted.fit, unfitted.partial_fit, fitted.partial_fit):
+        with pytest.raises(error):
+            fit(banana)
+    for flow in (lost, unfitted):
+        assert not hasattr(flow, "n_features_in_")
+        assert not hasattr(flow, "n_iter_")
     assert fitted.n_iter_ == len(fitted.loss_curve_) == 1
     np.testing.assert_array_equal(fitted.transform(banana), before)
     monkeypatch.undo()
@@ -318,12 +319,12 @@ def test_what_cannot_be_fitted_says_what_is_expected(change, shape, message):
     assert not hasattr(flow, "n_features_in_")
 
 
-def test_a_failed_fit_keeps_the_names_of_columns(banana):
+def test_failed_training_keeps_the_names_of_columns(banana):
     pd = pytest.importorskip("pandas")
     named = pd.DataFrame(banana, columns=list("abcdef"))
     flow = NormalizingFlow(**_settings(max_epochs=1)).fit(named)
     with pytest.raises(TypeError, match="all input features have string names"):
-        flow.fit(named.rename(columns={"a": 1}))
+        flow.partial_fit(named.rename(columns={"a": 1}))
     with pytest.raises(ValueError, match="feature names should match"):
         flow.partial_fit(named.rename(columns={"a": "g"}))
     assert list(flow.feature_names_in_) == list("abcdef")
@@ -445,14 +446,24 @@ def test_the_last_layer_of_minilm_trains_to_useful_vectors(encoded):
     np.testing.assert_allclose(flow.inverse_transform(Z), vectors, atol=1e-4 * scale)
 
 
-@pytest.mark.parametrize(("noise", "enough"), [(0.0, 25), ("auto", 8)])
-def test_densities_from_few_rows_warn(noise, enough):
-    X = np.random.default_rng(0).normal(size=(60, 4))
+@pytest.mark.parametrize("noise", [0.0, "auto"])
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_fit_on_few_rows_warns(noise, method):
+    X = np.random.default_rng(0).normal(size=(60, 12))
     flow = NormalizingFlow(noise=noise, random_state=0)
-    few = flow.fit(X[: enough - 1])
-    few.transform(X)  # the tests refuse warnings
+    with pytest.warns(UserWarning, match="fewer than 25 rows"):
+        getattr(clone(flow), method)(X[:24])
+    fitted = getattr(flow, method)(X[:25])  # the tests refuse warnings
+    fitted.score_samples(X)
+    fitted.partial_fit(X[:5]).sample(3)  # the first call fixed what the rows determine
+
+
+def test_densities_along_axes_need_two_rows_for_each():
+    X = np.random.default_rng(0).normal(size=(90, 20))
+    flow = NormalizingFlow(noise="auto", random_state=0)
+    few = flow.fit(X[:39])
+    few.transform(X)
     for density in (few.score_samples, few.score, few.bits_per_dim, lambda _: few.sample(2)):
-        with pytest.warns(UserWarning, match=rf"fewer than {enough} rows of 4 features"):
+        with pytest.warns(UserWarning, match="fewer than 40 rows"):
             density(X)
-    flow.fit(X[:enough]).score_samples(X)
-    flow.partial_fit(X[:5]).sample(3)  # the first call fixed what the rows determine
+    flow.fit(X[:40]).score_samples(X)

@@ -138,6 +138,7 @@ def test_degenerate_columns_count_as_of_typical_deviation(mean, deviation, units
     np.testing.assert_allclose(moved, 1.0, rtol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
 @pytest.mark.parametrize(("fits", "does_not"), [(5e-29, 3e-29), (7e28, 9e28)])
 def test_scales_keep_a_quarter_of_the_range_free(fits, does_not):
     # 2^-126 and 2^128, float32's limits, to the power of 3/4: 3.6e-29 and 7.9e28.
@@ -148,6 +149,7 @@ def test_scales_keep_a_quarter_of_the_range_free(fits, does_not):
         _untrained(np.float32(does_not) * signs)
 
 
+@pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
 def test_hidden_layers_start_at_half_of_what_keeps_the_variance():
     X = np.random.RandomState(0).normal(size=(9, 256))
     flow = _untrained(X, n_levels=1, depth=1).to_torch()

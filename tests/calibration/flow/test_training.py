@@ -93,6 +93,7 @@ def test_large_data_are_shuffled_in_runs_within_pools(monkeypatch):
         assert (np.diff(pool) == 1).sum() < 8
 
 
+@pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
 def test_a_first_step_to_infinity_is_taken_back():
     X = np.random.RandomState(0).normal(size=(8, 4))
     flow = _flow(learning_rate=1e308)
@@ -124,6 +125,7 @@ def test_float32_rows_lose_no_more_than_their_own_digits(mean, dtype):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
 def test_a_held_out_row_without_density_warns():
     rows = X.copy()
     rows[:] = np.where(np.arange(200)[:, None] % 4 == 3, [1e-3], rows)

@@ -59,12 +59,43 @@ for n_bytes in (2**26, 5000):  # one chunk, and several
                 call(X)
 """
 
+# Arrays that have nothing but the standard, on a device whose arrays NumPy cannot read.
+STRICT = """
+import itertools, warnings
+import array_api_strict as xp, numpy as np, sklearn
+from numpy.testing import assert_allclose
+from sklearn.utils.estimator_checks import check_estimator
+from skcalib import Whitening
 
-def test_torch_tensors():
+data = np.random.default_rng(0).normal(size=(60, 5)) + 3
+sklearn.set_config(array_api_dispatch=True)
+for device, dtype in itertools.product(("CPU_DEVICE", "device1"), (xp.float32, xp.float64)):
+    X = xp.asarray(data, dtype=dtype, device=xp.Device(device))
+    whitening = Whitening().fit(X)
+    expected = Whitening().fit(data)
+    assert_allclose(whitening.get_covariance(), expected.get_covariance(), rtol=1e-5)
+    Z = whitening.transform(X)
+    back = whitening.inverse_transform(Z)
+    for ours, of_numpy in ((Z, expected.transform(data)), (back, data)):
+        assert ours.device == X.device and ours.dtype == dtype
+        assert_allclose(xp.asarray(ours, device=xp.Device("CPU_DEVICE")), of_numpy, atol=1e-4)
+    assert_allclose(whitening.transform(data), expected.transform(data), atol=1e-4)
+sklearn.set_config(array_api_dispatch=False)
+warnings.simplefilter("ignore")  # of few samples, and of checks without a GPU
+check_estimator(Whitening())
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "package"),
+    [(SCRIPT, "array_api_compat"), (STRICT, "array_api_strict")],
+    ids=["torch", "strict"],
+)
+def test_array_api(script, package):
     pytest.importorskip("torch")
-    pytest.importorskip("array_api_compat")
+    pytest.importorskip(package)
     environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
-    command = [sys.executable, "-W", "error::UserWarning", "-c", SCRIPT]
+    command = [sys.executable, "-W", "error::UserWarning", "-c", script]
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
 

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skcalib import BertEncoder, TextEncoder, VectorStore, clear_caches
+from skcalib import BertEncoder, TextEncoder, clear_caches
 
 
 @pytest.fixture(autouse=True)
@@ -177,12 +177,3 @@ def test_a_pickle_of_a_fitted_encoder_leaves_its_memory_behind(kind, tiny_bert, 
         assert copied.memory == folder
     loaded[0].set_params(memory=folder).transform(["a song"])  # asked for
     assert folder.exists()
-
-
-def test_dask_workers_use_the_memory(tiny_bert, tmp_path):
-    bag, cloudpickle = map(pytest.importorskip, ("dask.bag", "cloudpickle"))
-    encoder = BertEncoder(tiny_bert, memory=tmp_path / "vectors").fit(["dog"])
-    lazy = encoder.transform(bag.from_sequence(["the dog", "a cat"], npartitions=2))
-    lazy = pickle.loads(cloudpickle.dumps(lazy))  # as to workers on other machines
-    lazy.compute(scheduler="sync")
-    assert len(VectorStore(tmp_path / "vectors")) == 2

@@ -6,6 +6,8 @@ import threading
 import time
 from contextlib import closing
 
+import pytest
+
 import skcalib.encoders.store.database as database_module
 from skcalib.encoders.store.database import connect, turn
 
@@ -43,10 +45,12 @@ def test_turn_ends_with_its_process_and_waits_for_no_hanging_worker(tmp_path, mo
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], **pipes) as other:
         assert other.stdout.readline() == "held\n"
+        monkeypatch.setattr(database_module, "SILENCE", 0.2)
         monkeypatch.setattr(database_module, "PATIENCE", 0.3)
         started = time.monotonic()
-        with turn(tmp_path):
-            assert time.monotonic() - started >= 0.3
+        with pytest.warns(UserWarning, match="waits for its turn"), turn(tmp_path):
+            assert time.monotonic() - started >= 0.5
+        monkeypatch.setattr(database_module, "SILENCE", 300)
         monkeypatch.setattr(database_module, "PATIENCE", 300)
         other.kill()
         with turn(tmp_path):

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from counting import Counting
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import stats
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -24,7 +23,6 @@ from skcalib import (
     Whitening,
 )
 from skcalib.datasets import load_questions, minilm_path
-from skcalib.similarity.answers.threshold import promised
 
 
 def vectors(texts):
@@ -487,18 +485,27 @@ def test_nan_inside_an_answer_is_one_value():
     assert model.score(asked, [{"id": a, "note": np.nan} for a in truth(asked)]) > 0.5
 
 
-def test_the_rate_holds_for_the_fit_from_a_hundred_questions_on():
-    """One fit after another, each with many new draws: nine of ten keep the rate."""
-    rng, kept = np.random.default_rng(0), []
-    for _ in range(400):
-        best = rng.standard_t(2, 150)
-        threshold, confidence = promised(best, np.arange(150), 0.05, 0.9)
-        kept.append(stats.t(2).sf(threshold) <= 0.05)
-        assert confidence == 0.9
-    assert 0.87 < np.mean(kept) < 0.97
-    few = rng.normal(size=99)
-    assert promised(few, np.arange(99), 0.05, 0.9)[1] is None
-    assert promised(few, np.arange(99), 0.05, 0.9) == promised(few, np.arange(99), 0.05, None)
+@pytest.mark.parametrize(("n", "confidence"), [(120, 0.9), (90, None), (120, None)])
+def test_the_rate_holds_for_the_fit_from_a_hundred_questions_on(n, confidence):
+    """One fit after another, each with thousands of new questions: nine of ten keep it."""
+    population = texts_of(range(200, 4200), [0])
+    asked = 0.9 if n == 90 else confidence
+    model = drawn(0.05, confidence=asked).fit(
+        STORED, truth(STORED), unanswerable=population[:n]
+    )
+    assert model.confidence_ == confidence
+    best = model.decision_function(population) + model.threshold_
+    rng, shares = np.random.default_rng(n), []
+    for _ in range(100):
+        sample = rng.permutation(len(population))[:n]
+        model.fit(STORED, truth(STORED), unanswerable=[population[i] for i in sample])
+        shares.append(np.mean(np.delete(best, sample) > model.threshold_))
+    if confidence:
+        assert 0.83 < np.mean(np.array(shares) <= 0.05) < 0.98
+    else:
+        kept = np.floor((n + 1) * 0.05) / (n + 1)
+        assert np.mean(shares) == pytest.approx(kept, rel=0.15)
+        assert np.mean(np.array(shares) <= 0.05) < 0.8  # a single fit may exceed it
 
 
 def test_words_count_where_vectors_are_equal():

@@ -20,6 +20,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skcalib import BertEncoder, SearchEncoder, SimilarityScale, Whitening
 from skcalib.datasets import load_docstrings
 from skcalib.similarity.hubs import gate
+from skcalib.similarity.search.bank_test import BankTest
+from skcalib.similarity.search.estimator import ALARMS
 from skcalib.similarity.search.sides import unanswered_share
 
 UNCORRECTED = "ignore:Vectors of documents alone show neither"
@@ -179,20 +181,35 @@ def test_equal_queries_count_once():
     assert_allclose(search.query_shift_, SEARCH.query_shift_, atol=1e-7)
 
 
-@pytest.mark.parametrize("n", [30, 300])
-@pytest.mark.parametrize("kind", ["heavy tails", "repeated"])
-def test_false_alarms_keep_their_rate(n, kind):
-    rng = np.random.default_rng(n)
-    documents, population = rng.normal(size=(20, 8)), rng.normal(size=(300, 8))
-    alarms = []
-    for _ in range(100):
-        if kind == "repeated":
-            drawn = population[np.minimum(rng.zipf(1.3, n + 20) - 1, 299)]
-        else:
-            drawn = rng.standard_t(1.5, (n + 20, 8))
-        search = SearchEncoder(hub_weight=0).fit(documents, queries=drawn[:n])
-        alarms.append([search.query_p_value(drawn[n : n + m]) <= 0.1 for m in (9, 20)])
-    assert np.mean(alarms, axis=0).max() <= 0.1 + 3 * np.sqrt(0.1 * 0.9 / 100)
+def draws_of(kind, rng, d=16):
+    """Return what draws n queries: of one distribution, of topics, or in families of copies."""
+    if kind == "heavy tails":
+        return lambda n: rng.standard_t(1.5, (n, d))
+    if kind == "topics":
+        topics, shares = rng.normal(size=(8, d)), rng.dirichlet(np.ones(8))
+        return lambda n: topics[rng.choice(8, n, p=shares)] + 0.5 * rng.normal(size=(n, d))
+    if kind == "repeated":
+        population = rng.normal(size=(300, d))
+        return lambda n: population[np.minimum(rng.zipf(1.3, n) - 1, 299)]
+    return (
+        lambda n: (  # four near copies of each
+            np.repeat(rng.normal(size=(-(-n // 4), d)), 4, axis=0)[:n]
+            + 0.1 * rng.normal(size=(n, d))
+        )
+    )
+
+
+@pytest.mark.parametrize(("n", "new"), [(30, 300), (300, 100)])
+@pytest.mark.parametrize("kind", ["heavy tails", "topics", "repeated", "near copies"])
+def test_one_bank_warns_of_few_clean_calls(kind, n, new):
+    """One bank after another, each with many calls: nine of ten warn of one in a hundred."""
+    rng, alarms = np.random.default_rng(n), []
+    for _ in range(25):
+        draw = draws_of(kind, rng)
+        test = BankTest.of(np.float32(unit(draw(n))))
+        calls = [np.float32(unit(draw(new))) for _ in range(40)] if test else []
+        alarms.append(sum(test.p_value(call) <= ALARMS for call in calls))
+    assert np.mean(np.array(alarms) > 1) <= 0.1  # one in 40 may be chance
 
 
 def test_queries_of_another_kind_are_noticed():
@@ -337,6 +354,34 @@ def test_few_equal_or_empty_texts_give_finite_scores(documents, queries):
     assert rows.shape == scores.shape == (4, min(9, len(documents)))
     assert np.isfinite(search.lexical_weight_)
     assert (rows[0] == -1).all()
+
+
+@pytest.mark.filterwarnings("ignore:3 of 3 texts")
+def test_a_vocabulary_that_cannot_be_learned_is_refused_with_what_to_choose():
+    stop = TfidfVectorizer(stop_words=["who", "is"])
+    with pytest.raises(ValueError, match=r"lexical=Tfidf.*cannot .* empty vocab.*None"):
+        SearchEncoder(vague, lexical=stop).fit(["who", "is who"])
+    model = SearchEncoder(vague).fit(PEOPLE)
+    with pytest.raises(ValueError, match="n_samples=1 documents, 1 of them with content"):
+        model.fit(["one document"])
+    with pytest.raises(ValueError, match="n_samples=3 documents, 0 of them"):
+        model.fit(["", " ", ""])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_documents_and_queries_without_known_words_are_found_by_vectors():
+    words = TfidfVectorizer(token_pattern="[a-z]+")  # knows no number and no other script
+    documents = [*PEOPLE[:40], "12 13", "東京の天気", "42"]
+    search = SearchEncoder(vague, lexical=words).fit(documents, queries=WHO)
+    asked = ["12 13", "東京の天気", "77 78"]
+    encoded, kept = search.encode_query(asked), search.encode_document(documents[-3:])
+    assert encoded.sparse.nnz == kept.sparse.nnz == 0
+    scores, rows = search.kneighbors(asked, 43)
+    assert rows[:2, 0].tolist() == [40, 41]
+    assert_allclose(scores, -np.sort(-encoded.dense @ search.vectors_.T), atol=1e-6)
+    without = SearchEncoder(vague).fit(["東京の天気", "大阪の地図", "京都の寺"])  # no spaces
+    assert without.kneighbors(["東京の地図"], 3)[1].shape == (1, 3)
+    assert without.encode_query(["東京"]).sparse.nnz > 0
 
 
 def test_documents_that_are_asked_for_are_no_hubs():
