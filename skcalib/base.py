@@ -134,7 +134,7 @@ def forget(estimator: Any) -> None:
 
 @dataclass(slots=True)
 class CalibratorTags(TransformerTags):
-    """Tags of a transformer of vectors, beside those of scikit-learn.
+    """Tags of a transformer of vectors, in addition to those of scikit-learn.
 
     A step of your own sets them in ``__sklearn_tags__``, as ``tags.transformer_tags``.
 
@@ -188,7 +188,7 @@ def progress(
     """Show a progress bar if ``verbose``.
 
     ``total`` counts units of work; it is None if unknown. Yields a function: call
-    ``advance(n)`` after n units, or ``advance(n, note)`` to show a note beside the bar.
+    ``advance(n)`` after n units, or ``advance(n, note)`` to show a note at the bar.
     """
     if not verbose:
         yield lambda n, note="": None

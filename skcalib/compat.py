@@ -1,7 +1,6 @@
-"""Private names of scikit-learn, torch and transformers, each imported in this file only.
+"""Private names of scikit-learn, torch and transformers.
 
-The two operators of oneDNN and the parts of MPNet are in `encoders.model.packed`, with their
-fallbacks.
+Two operators of oneDNN and parts of MPNet are in `encoders.model.packed`, with their fallbacks.
 """
 
 from numbers import Real

@@ -17,9 +17,10 @@ from sklearn.metrics import make_scorer
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from skcalib.base import warn
+from skcalib.inputs.containers import unmasked
 from skcalib.inputs.labels import labels_of, plain
 from skcalib.inputs.texts import distinct
-from skcalib.inputs.vectors import check_vectors, unit_rows, unmasked
+from skcalib.inputs.vectors import check_vectors, unit_rows
 
 __all__ = [
     "aggregate",

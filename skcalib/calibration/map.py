@@ -15,7 +15,8 @@ from sklearn.utils import gen_batches
 
 from skcalib.calibration.moments import TENSOR_BYTES
 from skcalib.compat import get_namespace_and_device
-from skcalib.inputs.vectors import device_of_float64, is_dask, on_device, refuse_not_finite
+from skcalib.inputs.containers import is_dask
+from skcalib.inputs.vectors import device_of_float64, on_device, refuse_not_finite
 from skcalib.process.dask import dask_apply
 from skcalib.process.forks import cached_property
 from skcalib.process.threads import map_row_ranges, rows_within

@@ -19,10 +19,10 @@ from scipy.linalg import lapack
 from sklearn.utils import gen_batches
 
 from skcalib.compat import get_namespace_and_device, to_numpy
+from skcalib.inputs.containers import is_dask
 from skcalib.inputs.vectors import (
     check_sample_weight,
     device_of_float64,
-    is_dask,
     on_device,
     refuse_not_finite,
 )

@@ -96,11 +96,11 @@ def _candidates(n_groups: int | None, most: int, smooths: bool) -> list[tuple[st
     if n_groups is not None:
         if 1 < n_groups < most:
             steps.append((f"PCA({n_groups})", PCA(n_groups, random_state=0)))
-        told = _groups(n_groups)
-        steps.append((f"{n_groups} groups", told))
+        grouped = _groups(n_groups)
+        steps.append((f"{n_groups} groups", grouped))
         if smooths:
             steps.append(
-                (f"{n_groups} groups, smoothed", make_pipeline(told, NeighborSmoothing()))
+                (f"{n_groups} groups, smoothed", make_pipeline(grouped, NeighborSmoothing()))
             )
     return steps
 

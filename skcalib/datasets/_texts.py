@@ -13,7 +13,7 @@ from sklearn.utils import Bunch
 
 from skcalib.datasets._sts import bundled_rows
 
-# Parts of scipy, and their modules beside the part itself. Physical constants have no
+# Parts of scipy, and their modules in addition to the part itself. Physical constants have no
 # docstrings, and fftpack repeats those of fft.
 PARTS = {
     "cluster": ("hierarchy", "vq"),

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone
 
 
+def _of_recipe(name: str, doc: str) -> Any:
+    """Return a property that is an entry of the recipe."""
+    return property(lambda self: getattr(self._recipe, name), doc=doc)
+
+
 @estimator
 class BertEncoder(WithMemory, TextTransformer):
     """Encode texts as vectors with a frozen BERT-like model.
@@ -294,35 +299,12 @@ class BertEncoder(WithMemory, TextTransformer):
         self._stores_weights = True
         return self
 
-    @property
-    def layers_(self) -> tuple[int, ...]:
-        """Hidden states in use, counted from 0."""
-        return self._recipe.layers
-
-    @property
-    def pooling_(self) -> str:
-        """Pooling in use."""
-        return self._recipe.pooling
-
-    @property
-    def normalize_(self) -> bool:
-        """Whether vectors have unit length."""
-        return self._recipe.normalize
-
-    @property
-    def prompt_(self) -> str:
-        """Words before each text, or around ``{text}``; "" for none."""
-        return self._recipe.prompt
-
-    @property
-    def max_length_(self) -> int:
-        """Largest number of tokens per text, including special tokens."""
-        return self._recipe.max_length
-
-    @property
-    def fingerprint_(self) -> str:
-        """SHA-256 of the files of the model."""
-        return self._recipe.fingerprint
+    layers_ = _of_recipe("layers", "Hidden states in use, counted from 0.")
+    pooling_ = _of_recipe("pooling", "Pooling in use.")
+    normalize_ = _of_recipe("normalize", "Whether vectors have unit length.")
+    prompt_ = _of_recipe("prompt", 'Words before each text, or around ``{text}``; "" for none.')
+    max_length_ = _of_recipe("max_length", "Largest number of tokens, with special ones.")
+    fingerprint_ = _of_recipe("fingerprint", "SHA-256 of the files of the model.")
 
     @property
     def _n_features_out(self) -> int:

@@ -25,7 +25,7 @@ class Pooling(NamedTuple):
     by_frequency: bool = False  # needs the frequency ranks of tokens
     # Whether a store of all poolings keeps it only for decoders, and for encoders that use it.
     of_decoders: bool = False
-    theirs: tuple[str, str] | None = None  # names in sentence-transformers: from 6 on, before
+    st_names: tuple[str, str] | None = None  # in sentence-transformers: from 6 on, before
 
     @property
     def is_maximum(self) -> bool:
@@ -51,21 +51,21 @@ def _by_zipf(counts: Any, place: Any, zipf: Any) -> Any:
 
 # In the order of the vectors on disk. A name with "_own" is without special tokens.
 POOLINGS = {
-    "cls": Pooling(token=0, theirs=("cls", "cls_token")),
-    "mean": Pooling(_equal, by_word=True, theirs=("mean", "mean_tokens")),
-    "max": Pooling(theirs=("max", "max_tokens")),
+    "cls": Pooling(token=0, st_names=("cls", "cls_token")),
+    "mean": Pooling(_equal, by_word=True, st_names=("mean", "mean_tokens")),
+    "max": Pooling(st_names=("max", "max_tokens")),
     "mean_own": Pooling(_equal, own=True, by_word=True),
     "max_own": Pooling(own=True),
     "zipf": Pooling(_by_zipf, own=True, by_word=True, by_frequency=True),
-    "last": Pooling(token=-1, of_decoders=True, theirs=("lasttoken", "lasttoken")),
+    "last": Pooling(token=-1, of_decoders=True, st_names=("lasttoken", "lasttoken")),
     "weighted_mean": Pooling(
-        _by_place, of_decoders=True, theirs=("weightedmean", "weightedmean_tokens")
+        _by_place, of_decoders=True, st_names=("weightedmean", "weightedmean_tokens")
     ),
     # Decoders attend to the first token where there is nothing to attend to. In inner layers
     # one of its coordinates is a thousand times the others, and would be all of a mean.
     "mean_without_first": Pooling(_not_first, of_decoders=True),
     "mean_sqrt_len": Pooling(
-        slot="mean", by_root=True, theirs=("mean_sqrt_len_tokens", "mean_sqrt_len_tokens")
+        slot="mean", by_root=True, st_names=("mean_sqrt_len_tokens", "mean_sqrt_len_tokens")
     ),
 }
 SLOTS = {name: how for name, how in POOLINGS.items() if how.slot is None}

@@ -29,7 +29,7 @@ from skcalib.process import caches
 BLOCK = 16384
 TURN = 1024  # texts that a worker encodes before it lets others have their turn
 
-Show = Callable[[str], None]  # shows a note beside the progress bar
+Show = Callable[[str], None]  # shows a note at the progress bar
 
 
 class Records(NamedTuple):

@@ -1,10 +1,7 @@
 """Tables of scores, with a row for each encoder."""
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +14,8 @@ from skcalib.markdown import markdown
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
     """Scores of encoders, times 100; ``str(table)`` is in Markdown, which a notebook renders.
+
+    ``pandas.DataFrame(table.scores, table.rows, table.columns)`` is a frame of them.
 
     Parameters
     ----------
@@ -52,38 +51,6 @@ class ScoreTable:
             [name, *(f"{score:.1f}" for score in row)]
             for name, row in zip(self.rows, self.scores, strict=True)
         ]
-
-    def to_csv(self, path: str | PathLike[str]) -> None:
-        """Write the table as CSV, with the full digits of the scores.
-
-        Parameters
-        ----------
-        path : path-like
-            File to write. An existing file is replaced.
-        """
-        with Path(path).expanduser().open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(["encoder", *self.columns])
-            writer.writerows(
-                [name, *row] for name, row in zip(self.rows, self.scores.tolist(), strict=True)
-            )
-
-    def to_frame(self) -> Any:
-        """Return the table as a pandas DataFrame.
-
-        Returns
-        -------
-        frame : DataFrame
-            Encoders as index, benchmarks as columns.
-
-        Raises
-        ------
-        ImportError
-            If pandas is not installed.
-        """
-        import pandas as pd
-
-        return pd.DataFrame(self.scores, list(self.rows), list(self.columns))
 
 
 def checked_encoders(encoder: Any, name: str = "encoder") -> dict[str, BaseEstimator]:

@@ -48,7 +48,7 @@ def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
         return "windows of long texts, which it cuts off. Set overflow='cut'"
     if recipe.concatenates:
         return "layers side by side. Set layer_merge='mean'"
-    if not (slot.theirs or slot.by_word):
+    if not (slot.st_names or slot.by_word):
         return f"pooling={recipe.pooling!r}. Set pooling='mean'"
     before, after = around(recipe.prompt)
     if after:

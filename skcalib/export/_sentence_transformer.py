@@ -138,7 +138,7 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
         by_id = {str(i): weight for i, weight in enumerate(weights.tolist())}
         chain.append(modules.WordWeights(list(by_id), by_id))
     # A pooling that the library does not know is a mean with weights that are already applied.
-    mode, _ = POOLINGS[recipe.pooling].theirs or ("mean", "")
+    mode, _ = POOLINGS[recipe.pooling].st_names or ("mean", "")
     chain.append(modules.Pooling(backbone.width, mode, include_prompt=not any(recipe.skip)))
     if (kept := recipe.truncate_dim) < backbone.width:
         leading = np.eye(backbone.width, kept, dtype=np.float32)

@@ -66,8 +66,8 @@ def written_whole(path: str | os.PathLike, *, is_file: bool = False) -> Iterator
         raise NotADirectoryError(
             f"{target} cannot be written: {target.parent} is no folder. Give another path."
         ) from error
-    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
-        written, new = Path(beside) / target.name, Path(beside) / f"{target.name}~"
+    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
+        written, new = Path(scratch) / target.name, Path(scratch) / f"{target.name}~"
         yield written
         # Files of safetensors are private to their owner; all get the mode of a new file.
         new.touch()

@@ -119,7 +119,7 @@ def _delimited(
 
     def stream() -> Iterator[str]:
         nonlocal place
-        for place, line in lines:  # noqa: B007, it tells where a row ends
+        for place, line in lines:  # noqa: B007, where a row ends
             yield f"{line}\n"
 
     limit = csv.field_size_limit(LONGEST)  # of the whole process

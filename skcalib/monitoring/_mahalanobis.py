@@ -11,7 +11,8 @@ from skcalib.calibration.moments import Moments
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.calibration.whitening.solver import WhiteningMap, solve
 from skcalib.compat import check_rate
-from skcalib.inputs.vectors import device_of_float64, digests, is_dask, rows_of
+from skcalib.inputs.containers import is_dask
+from skcalib.inputs.vectors import device_of_float64, digests, rows_of
 from skcalib.process.dask import as_floats, dask_reduce
 from skcalib.statistics.conformal import threshold_of
 

@@ -36,9 +36,9 @@ def _blas() -> ThreadpoolController:
 
 @contextmanager
 def limit_blas(n_threads: int) -> Iterator[None]:
-    """Limit the threads of BLAS, in one Python thread at a time.
+    """Limit the threads of BLAS in the whole process.
 
-    The limit applies to the whole process: of two that overlap, one would undo the other.
+    Other Python threads that want to limit them wait, since one limit would undo the other.
     """
     with _lock, _blas().limit(limits=n_threads):
         yield

@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import VersionedState, estimator, from_scratch
 from skcalib.compat import StrOptions, _fit_context
 from skcalib.encoders.any_encoder import encode
+from skcalib.inputs.containers import first_text
 from skcalib.inputs.texts import TextInput, as_pairs, distinct, distinct_texts
-from skcalib.inputs.vectors import first_text, unit_rows, warn_of_silent
+from skcalib.inputs.vectors import unit_rows, warn_of_silent
 from skcalib.metrics import spearman
 from skcalib.similarity.space import TextSpace
 

@@ -9,8 +9,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from skcalib.encoders.any_encoder import as_encoder
 from skcalib.encoders.sides import after_query_encoder, of_side
+from skcalib.inputs.containers import first_text
 from skcalib.inputs.texts import as_texts
-from skcalib.inputs.vectors import check_vectors, checked_rows, first_text, warn_of_silent
+from skcalib.inputs.vectors import check_vectors, checked_rows, warn_of_silent
 from skcalib.similarity.space import TextSpace, unit_vectors
 
 
@@ -61,8 +62,11 @@ class Side:
         first = [] if self.space is None else [self.space.encoder]
         return make_pipeline(*first, *steps)
 
-    def unit(self, estimator: Any, X: Any, name: str = "X") -> np.ndarray:
-        """Return unit vectors of input that an error calls by ``name``, float32."""
+    def unit(self, estimator: Any, X: Any, name: str = "X", fitted: str = "X") -> np.ndarray:
+        """Return unit vectors of input that an error calls by ``name``, float32.
+
+        It has as many features as the ``fitted`` one.
+        """
         if self.space is not None:
             return unit_vectors(self.space.vectors(as_texts(X, name)))
         if name == "X":
@@ -70,8 +74,8 @@ class Side:
         vectors = check_vectors(X, name=name, dtype=[np.float64, np.float32])
         if vectors.shape[1] != self.width:
             raise ValueError(
-                f"{name} has {vectors.shape[1]} features, but X has {self.width}. Encode both "
-                "by the same model, or by two whose vectors are comparable."
+                f"{name} has {vectors.shape[1]} features, but {fitted} has {self.width}. "
+                "Encode both by the same model, or by two whose vectors are comparable."
             )
         return unit_vectors(vectors)
 

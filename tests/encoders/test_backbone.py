@@ -100,14 +100,14 @@ def test_weights_that_are_not_read_are_refused(tiny_bert_copy):
     folder = tiny_bert_copy()
     whole, shard = folder / "model.safetensors", folder / "model-00001-of-00001.safetensors"
     shard.write_bytes(whole.read_bytes())
-    check_refused(folder, r"not read, 'model-0.*, beside 'model\.safetensors'\. Delete")
+    check_refused(folder, r"not read, 'model-0.*, next to 'model\.safetensors'\. Delete")
     whole.unlink()
-    check_refused(folder, r"not read, 'model-0.*, beside 'no index'\.")
+    check_refused(folder, r"not read, 'model-0.*, next to 'no index'\.")
     index = {"metadata": {}, "weight_map": dict.fromkeys(load_file(shard), shard.name)}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     BertEncoder(folder).fit(["dog"])
     (folder / "model-00002-of-00001.safetensors").write_bytes(shard.read_bytes())
-    check_refused(folder, r"not read, 'model-00002.*, beside 'model-00001")
+    check_refused(folder, r"not read, 'model-00002.*, next to 'model-00001")
 
 
 @pytest.mark.parametrize(

@@ -175,16 +175,6 @@ def test_table_is_aligned_markdown():
     assert TABLE._repr_markdown_() == str(TABLE)  # which a notebook renders
 
 
-def test_csv_and_frame_hold_the_scores(tmp_path):
-    pd = pytest.importorskip("pandas")
-    TABLE.to_csv(tmp_path / "table.csv")
-    read = pd.read_csv(tmp_path / "table.csv", index_col="encoder")
-    for frame in (read, TABLE.to_frame()):
-        assert list(frame.index) == list(TABLE.rows)
-        assert list(frame.columns) == list(TABLE.columns)
-        assert_array_equal(frame.to_numpy(), TABLE.scores)
-
-
 def test_every_evaluation_keeps_the_fit_of_a_fitted_encoder(data_home):
     """As calibrate returns it; another one is cloned and fitted on the scored texts."""
     texts = fetch_sts("stsb", "train", data_home=data_home).data.ravel()[:40]

@@ -18,13 +18,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skcalib.base import FloatTransformer, VersionedState, estimator, forget
 from skcalib.calibration.noise import MANY
 from skcalib.compat import Interval, StrOptions, _fit_context, check_n_features, check_params
-from skcalib.inputs.vectors import (
-    check_dask,
-    check_vectors,
-    checked_rows,
-    is_dask,
-    warn_of_lengths,
-)
+from skcalib.inputs.containers import check_dask, is_dask
+from skcalib.inputs.vectors import check_vectors, checked_rows, warn_of_lengths
 from skcalib.process.dask import check_lazy, dask_apply, on_disk
 from skcalib.process.devices import check_precision, resolve_device
 

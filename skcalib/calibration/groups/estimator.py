@@ -16,14 +16,9 @@ from skcalib.calibration.groups.means import GroupMeans
 from skcalib.calibration.map import AffineMap
 from skcalib.calibration.merging import MergingFit
 from skcalib.calibration.moments import chunk_rows
+from skcalib.inputs.containers import check_dask, is_dask
 from skcalib.inputs.labels import labels_of
-from skcalib.inputs.vectors import (
-    check_dask,
-    check_sample_weight,
-    checked_rows,
-    is_dask,
-    warn_of_lengths,
-)
+from skcalib.inputs.vectors import check_sample_weight, checked_rows, warn_of_lengths
 from skcalib.process.dask import (
     as_floats,
     check_lazy,

@@ -22,13 +22,8 @@ from skcalib.compat import (
     _fit_context,
     check_params,
 )
-from skcalib.inputs.vectors import (
-    check_rows,
-    check_sample_weight,
-    is_dask,
-    rows_of,
-    warn_of_lengths,
-)
+from skcalib.inputs.containers import is_dask
+from skcalib.inputs.vectors import check_rows, check_sample_weight, rows_of, warn_of_lengths
 from skcalib.process.caches import moments_of
 from skcalib.process.dask import check_lazy
 

@@ -26,7 +26,7 @@ HARMLESS = {NORMALIZE, "Dropout"}  # after the pooling: they change no cosine
 class Declared(NamedTuple):
     """Settings that a model's folder declares, with defaults for those that it does not."""
 
-    pooling: str  # our name, or theirs if we have none
+    pooling: str  # our name, or that of sentence-transformers if we have none
     declares_pooling: bool  # False if `pooling` is only the default
     normalizes: bool  # whether vectors are scaled to unit length, in the end
     include_prompt: bool  # whether the prompt's tokens are pooled too
@@ -164,5 +164,5 @@ def _pooling(config: dict) -> str:
     if mode is None:  # before version 6: one entry per mode
         mode = [key[13:] for key in config if key.startswith("pooling_mode_") and config[key]]
     modes = [mode] if isinstance(mode, str) else list(map(str, mode))
-    named = {name: ours for ours, how in POOLINGS.items() for name in how.theirs or ()}
+    named = {name: ours for ours, how in POOLINGS.items() for name in how.st_names or ()}
     return " and ".join(named.get(name, name) for name in modes) if modes else "mean"

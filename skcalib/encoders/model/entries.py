@@ -54,7 +54,7 @@ def refuse_inner(folder: Path) -> None:
     if isinstance(inner, str) and Path(inner) != Path():
         raise ValueError(
             f"{folder / MODULES} puts the model into the folder {inner!r}, as old versions of "
-            "sentence-transformers did; BertEncoder reads it beside that file. Load and save "
+            "sentence-transformers did; BertEncoder reads it next to that file. Load and save "
             "it with a newer version; or give BertEncoder the inner folder, and its pooling."
         )
 

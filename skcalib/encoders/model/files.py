@@ -159,7 +159,7 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
     read = {WEIGHTS[0]} if WEIGHTS[0] in names else {*shards}
     if unread := {name for p in WEIGHTS for name in fnmatch.filter(names, p)} - read:
         refuse(
-            f"it has weights that are not read, {min(unread)!r}, beside "
+            f"it has weights that are not read, {min(unread)!r}, next to "
             f"{min(read, default='no index')!r}. Delete those of another model, or save the "
             "model again into an empty folder"
         )

@@ -16,7 +16,7 @@ from skcalib.encoders.recipe import Recipe, Slots
 from skcalib.encoders.sources import Records
 from skcalib.encoders.store.store import VectorStore
 
-# Factor of the weight of a window in which a pooling finds no token to count. Beside other
+# Factor of the weight of a window in which a pooling finds no token to count. Next to other
 # windows of a long text it is lost to rounding.
 NEGLIGIBLE = 1e-12
 

@@ -61,21 +61,21 @@ def frame_of(tokenizer: Any, prompt: str) -> Frame:
     """
     before, after = map(_encodable, around(prompt))
     some = ["", "a", before, f"{before}a", f"{before}a{after}"]
-    empty, letter, alone, one, whole = _ids_of(tokenizer, some)
+    empty, letter, prefix, one, whole = _ids_of(tokenizer, some)
     n_special = len(empty) - _n_shared(empty, letter)  # after a text
-    alone, one = (ids[: len(ids) - n_special] for ids in (alone, one))
-    if before and alone and tokenizer.convert_ids_to_tokens(alone[-1]) in SPACES:
-        alone = alone[:-1]
-    if after and (one[: len(alone)] != alone or whole[: len(one)] != one):
+    prefix, one = (ids[: len(ids) - n_special] for ids in (prefix, one))
+    if before and prefix and tokenizer.convert_ids_to_tokens(prefix[-1]) in SPACES:
+        prefix = prefix[:-1]
+    if after and (one[: len(prefix)] != prefix or whole[: len(one)] != one):
         raise ValueError(
             f"The prompt {prompt!r:.60} has words that this model's tokenizer joins with those "
             f"of a text. Put a space or a mark between {TEXT} and the words around it."
         )
-    return Frame(alone, whole[len(one) :])
+    return Frame(prefix, whole[len(one) :])
 
 
 def empty_ids(tokenizer: Any) -> np.ndarray:
-    """Ids of tokens that say nothing: special ones, the unknown one, a space alone."""
+    """Ids of tokens without content: special ones, the unknown one, single spaces."""
     spaces = tokenizer.convert_tokens_to_ids([*SPACES])
     return np.array(sorted({*tokenizer.all_special_ids, *spaces} - {None}), int)
 

@@ -69,11 +69,10 @@ def _format(db: sqlite3.Connection) -> int:
 
 @contextmanager
 def turn(folder: Path) -> Iterator[None]:
-    """Context in which nobody else encodes for the store in a folder; it can be nested.
+    """Hold a lock by which one worker at a time encodes for the store in a folder.
 
-    The lock ends with the process, however that ends. If the lock cannot be had, because the
-    folder is read-only or a worker hangs, work continues without it, and some texts may be
-    encoded twice.
+    A thread may nest it, and it ends with its process. Without the lock, in a read-only folder
+    or after `PATIENCE`, work continues, and some texts may be encoded twice.
     """
     lock = FileLock(folder / "skcalib-vectors.lock", is_singleton=True)
     with suppress(OSError, NotImplementedError):  # OSError includes a timeout

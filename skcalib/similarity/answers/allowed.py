@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from skcalib.similarity.search.estimator import SearchEncoder
+from skcalib.similarity.search.index import DenseSparse, SearchIndex
 
 CANDIDATES = 10  # stored questions that are compared first
 NONE = -2.0  # below all scores
@@ -39,7 +39,7 @@ class Keys:
 
 
 def best_allowed(
-    search: SearchEncoder,
+    index: SearchIndex,
     asked: Any,
     stored: Keys,
     keys: Keys,
@@ -51,19 +51,19 @@ def best_allowed(
     The search widens until one is found, or the others score ``least`` at most. After ``most``
     documents, the score is that of the last one, which the others do not exceed.
     """
-    dense = asked[0] if isinstance(asked, tuple) else asked
+    is_pair = isinstance(asked, DenseSparse)
+    dense = asked.dense if is_pair else asked
     best, found = np.full(len(dense), NONE), np.zeros(len(dense), np.intp)
     left, k = np.flatnonzero(dense.any(axis=1)), CANDIDATES
     while len(left):
-        part = asked[left] if dense is asked else type(asked)(*(half[left] for half in asked))
-        scores, rows = search._nearest(part, k)
+        scores, rows = index.nearest(asked.rows(left) if is_pair else asked[left], k)
         own = keys[left[:, None]]
         allowed = (stored.answers[rows] != own.answers) & (stored.details[rows] == own.details)
         allowed &= rows >= 0
         has, place = allowed.any(axis=1), allowed.argmax(axis=1)[:, None]
         best[left[has]] = np.take_along_axis(scores, place, axis=1)[has, 0]
         found[left[has]] = np.take_along_axis(rows, place, axis=1)[has, 0]
-        if k >= len(search.vectors_):
+        if k >= len(index.vectors):
             break
         last = np.where(rows[:, -1] < 0, np.inf, scores[:, -1])
         if k >= most:

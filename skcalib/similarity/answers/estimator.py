@@ -19,7 +19,7 @@ from skcalib.similarity.answers.inputs import identity, stored_answers
 from skcalib.similarity.answers.threshold import promised, promised_by_answers
 from skcalib.similarity.duplicates.guard import guard_of_fit
 from skcalib.similarity.search.estimator import SearchEncoder
-from skcalib.similarity.search.words import by_term
+from skcalib.similarity.search.index import SearchIndex
 from skcalib.similarity.space import calibrates
 from skcalib.statistics.conformal import n_needed
 
@@ -194,8 +194,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 "The SearchEncoder of a NearestAnswer has no encoder; it compares questions as "
                 "texts. Set its encoder."
             )
-        unit = search._learn([*stored], queries, _codes(stored)[1])
-        space: Any = search._document_side.space
+        index, unit = SearchIndex.learned(search, [*stored], queries, _codes(stored)[1])
+        space: Any = index.document_side.space
         if calibrates(space.encoder) and not space.is_frozen:
             warn(
                 "The encoder is calibrated on the stored questions, so they lie farther apart "
@@ -205,8 +205,11 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             )
         asked = None
         if unknown is not None:
-            asked = *unknown, search._encoded(search._unit_queries(unknown[0]), unknown[0])
-        return self._keep(stored, unit, search, asked)
+            asked = (
+                *unknown,
+                index.queries(index.query_side.unit(search, unknown[0]), unknown[0]),
+            )
+        return self._keep(stored, unit, search, index, asked)
 
     @_fit_context(prefer_skip_nested_validation=False)
     def partial_fit(self, X: Any, y: Any) -> Self:
@@ -224,20 +227,20 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         check_is_fitted(self)
         added = stored_answers(X, y)
         known = dict(zip(self.questions_, self.answers_, strict=True))
-        more, unit = [text for text in added if text not in known], self._unit
+        more, unit, index = (
+            [text for text in added if text not in known],
+            self._unit,
+            self._index,
+        )
         if more:
-            unit = np.vstack([unit, self.search_._document_side.unit(self.search_, more)])
+            unit = np.vstack([unit, index.document_side.unit(self.search_, more)])
         order = np.argsort(np.array([*known, *more], object))
         stored = {
             text: (known | added)[text] for text in np.array([*known, *more], object)[order]
         }
-        search = copy(self.search_)  # an error below leaves this store as it is
-        words, codes = None, _codes(stored)[1]
-        if search._words is not None:
-            vectors = search._words.documents([*stored])
-            words = by_term(vectors, unit[order].any(axis=1), codes)
-        search._store(unit[order], words, codes)
-        return self._keep(stored, unit[order], search, self._unanswerable)
+        index = index.with_documents(unit[order], [*stored], _codes(stored)[1])
+        # A copy: an error leaves the store as it is.
+        return self._keep(stored, unit[order], copy(self.search_), index, self._unanswerable)
 
     def predict(self, X: Any) -> np.ndarray:
         """Answers to questions.
@@ -337,14 +340,14 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     def _best(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the best score of each question with an allowed stored one, and its row."""
         check_is_fitted(self)
-        texts, search = as_texts(X), self.search_
+        texts, index = as_texts(X), self._index
         best, rows = np.full(len(texts), NONE), np.zeros(len(texts), np.intp)
         new = np.flatnonzero([text not in self._place for text in texts])
         if len(new):
             asked = [texts[i] for i in new]
-            encoded = search._encoded(search._unit_queries(asked), asked)
+            encoded = index.queries(index.query_side.unit(self.search_, asked), asked)
             best[new], rows[new] = best_allowed(
-                search, encoded, self._keys, self._keys.asked(asked), self.threshold_
+                index, encoded, self._keys, self._keys.asked(asked), self.threshold_
             )
         for i in np.setdiff1d(np.arange(len(texts)), new):  # also without content
             best[i], rows[i] = self.threshold_ + 1, self._place[texts[i]]
@@ -355,6 +358,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         stored: dict[str, Any],
         unit: np.ndarray,
         search: SearchEncoder,
+        index: SearchIndex,
         unanswerable: tuple[list[str], np.ndarray, Any] | None,
     ) -> Self:
         """Find the threshold, then keep the questions, which a fitted search has."""
@@ -366,17 +370,17 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         rate, confidence = self.false_positive_rate, None
         if unanswerable is not None:
             texts, place, asked = unanswerable
-            best, _ = best_allowed(search, asked, keys, keys.asked(texts), most=MOST_COMPARED)
+            best, _ = best_allowed(index, asked, keys, keys.asked(texts), most=MOST_COMPARED)
             threshold, confidence = promised(best, place, rate, self.confidence)
         elif len(different) > 1:
             # As if their own answers were not stored: those of other answers do not change.
             content = np.flatnonzero(unit.any(axis=1))
             drawn = content[np.random.default_rng(0).permutation(len(content))[:ASKED]]
             texts, vectors = questions[drawn].tolist(), unit[drawn]
-            if search._query_side is not search._document_side:  # otherwise as they are
-                vectors = search._unit_queries(texts)
-            asked = search._encoded(vectors, texts)
-            best, _ = best_allowed(search, asked, keys, keys[drawn], most=MOST_COMPARED)
+            if index.query_side is not index.document_side:  # otherwise as they are
+                vectors = index.query_side.unit(search, texts)
+            asked = index.queries(vectors, texts)
+            best, _ = best_allowed(index, asked, keys, keys[drawn], most=MOST_COMPARED)
             threshold = promised_by_answers(best, codes[drawn], rate)
             if len(different) < (needed := n_needed(rate, new=2)):
                 warn(
@@ -390,14 +394,15 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 "answers, or `unanswerable` ones, to estimate the threshold."
             )
         some = np.random.default_rng(0).permutation(len(questions))[:SAMPLED]
-        found = search._nearest(search._encoded(unit[some], questions[some].tolist()), 1)[0]
+        found = index.nearest(index.queries(unit[some], questions[some].tolist()), 1)[0]
         if threshold > found.max():
             warn(
                 "More questions than false_positive_rate are as near to a stored one with "
                 "another answer as it is to itself, so only stored questions get an answer. "
                 "Choose another encoder, or set a guard."
             )
-        self.search_, self._unit, self._unanswerable = search, unit, unanswerable
+        self.search_, self._index = search._keep(index), index
+        self._unit, self._unanswerable = unit, unanswerable
         self._keys, self.threshold_, self.confidence_ = keys, threshold, confidence
         self._place = {question: i for i, question in enumerate(questions)}
         self.questions_, self.answers_ = questions, answers

@@ -2,7 +2,7 @@
 
 from dataclasses import KW_ONLY
 from numbers import Real
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -15,8 +15,16 @@ from skcalib.inputs.texts import TextInput, as_texts, distinct
 from skcalib.inputs.vectors import check_vectors, checked_rows, first_of_equal, warn_of_silent
 from skcalib.similarity.details import mild_whitening
 from skcalib.similarity.duplicates.guard import guard_of_fit
-from skcalib.similarity.matcher.discoveries import q_values
-from skcalib.similarity.matcher.pairs import NEAREST, PairScores, Records, candidates, mutual
+from skcalib.similarity.inputs import Side
+from skcalib.similarity.matcher.discoveries import likeness, most_false, q_values
+from skcalib.similarity.matcher.pairs import (
+    NEAREST,
+    PairScores,
+    Records,
+    candidates,
+    mean_by_rank,
+    mutual,
+)
 from skcalib.similarity.matcher.spelling import Spelling
 from skcalib.similarity.space import TextSpace, unit_vectors
 
@@ -88,10 +96,11 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
     Candidates are pairs in which each record is the best of the other. The same pairs *within*
     each list are false, since a list has each thing once; they show how similar different
     things are, also variants of one product. This gives the false discovery rate [2]_ of each
-    score. It assumes that a record is as similar to other things of the other list as to those
-    of its own. **It cannot be known from the lists** if each has one variant of a product, and
-    these differ; use a `guard`. Near copies in a list count as different things: remove them
-    first, with `Duplicates`. Equal records of a list count once; the first one is listed.
+    score. Where lists differ in style, records are more similar to those of their own; their
+    scores are scaled by how much more so beyond the nearest. **It cannot be known from the
+    lists** if each has one variant of a product, and these differ; use a `guard`. Near copies
+    in a list count as different things: remove them first, with `Duplicates`. Equal records of
+    a list count once; the first one is listed.
 
     References
     ----------
@@ -222,14 +231,15 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         self._best = np.full(len(second.vectors), -np.inf)
         np.maximum.at(self._best, j, scores)
         found = mutual(i, j, scores)
-        within = []
-        for own, index in zip(lists, indexes, strict=True):
-            of_list = PairScores.fitted(own, own, like=self._scores)
-            a, b, values = of_list.best(own, own, *candidates(own, own, index, same=True))
-            found_within = mutual(a, b, values)
-            within.append(values[found_within][a[found_within] < b[found_within]])
+        decoys, sizes = [], [len(own.vectors) for own in lists]
+        within = [self._within(own, index) for own, index in zip(lists, indexes, strict=True)]
+        n_true = len(found) - most_false(len(found), [len(w.decoys) for w in within], sizes)
+        for of_list, rows_of, size in zip(within, (i, j), sizes, strict=True):
+            by_rank = mean_by_rank(rows_of, scores, size), of_list.by_rank
+            factor = likeness(*by_rank, size / (sum(sizes) - size), n_true / size)
+            decoys.append(of_list.decoys * factor)
         scores = scores[found]
-        q = q_values(scores, within, [len(own.vectors) for own in lists])
+        q = q_values(scores, decoys, sizes)
         pairs = np.column_stack([kept[0][i[found]], kept[1][j[found]]])
         order = np.argsort(-scores, kind="stable")
         self.mutual_pairs_, self.mutual_q_values_ = pairs[order], q[order]
@@ -237,7 +247,6 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         self.pairs_, self.q_values_ = self.mutual_pairs_[:n], self.mutual_q_values_[:n]
         self.scores_ = scores[order][:n]
         self.threshold_ = float(self.scores_[-1]) if n else np.inf
-        fewest = min(len(own.vectors) for own in lists)
         if not n:
             least = f"at least {q.min():.2g}" if len(q) else "unknown"
             warn(
@@ -246,12 +255,20 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
                 "as those of both, or few have a partner. Check mutual_pairs_, set a larger "
                 "false_discovery_rate, or try another encoder."
             )
-        elif fewest < FEW:
+        elif min(sizes) < FEW:
             warn(
-                f"A list has {fewest} different records. The rate of false pairs can hardly be "
-                f"estimated from fewer than {FEW}: check the pairs."
+                f"A list has {min(sizes)} different records. The rate of false pairs can "
+                f"hardly be estimated from fewer than {FEW}: check the pairs."
             )
         return self
+
+    def _within(self, own: Records, index: Any) -> "Within":
+        """Return pairs of one list, which are false since it has each thing once."""
+        of_list = PairScores.fitted(own, own, like=self._scores)
+        a, b, scores = of_list.best(own, own, *candidates(own, own, index, same=True))
+        found = mutual(a, b, scores)
+        once = found[a[found] < b[found]]
+        return Within(scores[once], mean_by_rank(a, scores, len(own.vectors)))
 
     def predict(self, X: Any) -> np.ndarray:
         """Row of the second list that is the partner of each record, or -1.
@@ -294,18 +311,7 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
 
     def _unit(self, X: Any, name: str) -> np.ndarray:
         """Return unit vectors of input that an error calls by ``name``."""
-        if self._space is not None:
-            texts, index = distinct(as_texts(X, name))
-            return unit_vectors(self._space.vectors(texts))[index]
-        if name == "X":
-            return unit_vectors(checked_rows(self, X, reset=False))
-        vectors = check_vectors(X, name=name, dtype=[np.float64, np.float32])
-        if vectors.shape[1] != self._width:
-            raise ValueError(
-                f"{name} has {vectors.shape[1]} features, but A has {self._width}. Encode both "
-                "by the same model, or by two whose vectors are comparable."
-            )
-        return unit_vectors(vectors)
+        return Side(self._space, self._width or 0).unit(self, X, name, fitted="A")
 
     def _records(
         self, unit: np.ndarray, side: int, texts: list[str] | None, *, learns: bool = False
@@ -322,6 +328,13 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
             if learns:
                 self._details = list(numbers)
         return Records(vectors, self._spelling.vectors(texts), keys)
+
+
+class Within(NamedTuple):
+    """Scores of a list's mutual nearest pairs, and mean scores by rank."""
+
+    decoys: np.ndarray
+    by_rank: np.ndarray
 
 
 def _different(unit: np.ndarray) -> np.ndarray:

@@ -17,15 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import VersionedState, estimator, from_scratch
 from skcalib.compat import Interval, _fit_context, check_rate
 from skcalib.cosines import best_of_others
+from skcalib.inputs.containers import first_text, unmasked
 from skcalib.inputs.texts import distinct_texts
-from skcalib.inputs.vectors import (
-    check_finite,
-    checked_rows,
-    first_text,
-    unit_rows,
-    unmasked,
-    warn_of_silent,
-)
+from skcalib.inputs.vectors import check_finite, checked_rows, unit_rows, warn_of_silent
 from skcalib.similarity.null import FEWEST_PAIRS, PairCounts, count_pairs, distinct
 from skcalib.similarity.scale.left_out import FOLDS, learns, left_out, mapped, warn_if_fitted
 from skcalib.similarity.space import TextSpace
@@ -89,6 +83,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
     1 % and 45 for 5 %, with a confidence of 0.9. Without such queries, the documents stand in
     for them, which is right if queries are like documents. The most similar documents are often
     each other's best, so that a new one makes two pass, and rates need about twice as many.
+    With a confidence, the rate is below the promise on average: of 10 % with 100 documents it
+    was 3 to 4 % in simulations, and of 5 % with 500 documents 3 %.
 
     References
     ----------

@@ -9,7 +9,6 @@ from scipy.stats import mannwhitneyu
 
 from skcalib.cosines import blocks
 
-NEAREST = 3  # queries of the reference, whose mean cosine is how familiar a query is
 FEWEST = 5  # new queries to compare
 MOST_OF_BANK = 1000  # queries in a half of the bank
 MOST = 200  # new queries that are compared, drawn at random
@@ -67,7 +66,5 @@ def without_copies(queries: np.ndarray, near: float) -> np.ndarray:
 
 
 def familiarity(queries: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Mean cosine of each query with its `NEAREST` of the reference, float64."""
-    k = min(NEAREST, len(reference))
-    cosines = np.partition(queries @ reference.T, -k, axis=1)[:, -k:]
-    return cosines.mean(axis=1, dtype=np.float64)
+    """Cosine of each query with the nearest of the reference."""
+    return (queries @ reference.T).max(axis=1)

@@ -8,11 +8,12 @@ from scipy.sparse import csr_matrix
 from sklearn.preprocessing import Normalizer, normalize
 from sklearn.utils import gen_batches
 
+from skcalib.calibration import AffineMap
 from skcalib.cosines import nearest, rows_in_memory
 from skcalib.inputs.vectors import unit_rows
 from skcalib.similarity.details import mild_whitening
-from skcalib.similarity.hubs import bank_of, gate, n_neighbors_of, repeatability
-from skcalib.similarity.search.steps import HALF, HubColumns, QueryColumns, ShiftAndScale
+from skcalib.similarity.search.hubs import bank_of, gate, n_nearest, repeatability
+from skcalib.similarity.search.steps import HALF, Affine, HubColumns, two_columns
 
 # Share of a mean that is subtracted, as `Whitening(noise="auto")` does: in a skewed collection
 # the mean lies in the largest group, which would lose its direction with all of it.
@@ -24,7 +25,7 @@ class TwoSides:
     """The linear maps of documents and queries, and the bank of queries that shows hubs.
 
     With ``d' = unit((d - document_shift) projection)``, ``q' = unit((q - query_shift)
-    projection)`` and the mean r(d) of the k largest ``b' . d'`` over the bank, the score of a
+    projection)`` and the mean r(d) of the largest ``b' . d'`` over the bank, the score of a
     query and a document is ``(q' . d' - hub_weight r(d)) / 2``.
     """
 
@@ -32,7 +33,6 @@ class TwoSides:
     query_shift: np.ndarray  # (d,), float64
     projection: np.ndarray  # (d, m), float64
     bank: np.ndarray  # (n_bank, m), float32: b'
-    n_neighbors: int  # k
     hub_weight: float
 
     @classmethod
@@ -42,7 +42,6 @@ class TwoSides:
         queries: np.ndarray | None,
         *,
         power: float,
-        n_neighbors: float,
         hub_weight: float,
         codes: np.ndarray | None = None,
     ) -> Self:
@@ -52,10 +51,9 @@ class TwoSides:
         document probably answers its nearest queries; hubs also by how much of them another
         bank would repeat, and by `gate`. ``codes`` are groups of documents, see `documents`.
         """
-        bank = documents[:0] if queries is None else queries
+        bank = documents[:0] if queries is None else bank_of(queries)
         n = len(bank) or len(documents)
-        k = n_neighbors_of(n_neighbors, n)
-        share = unanswered_share(k, n, len(documents))
+        share = unanswered_share(n_nearest(n), n, len(documents))
         mean = documents.mean(axis=0, dtype=np.float64)
         sides, shifts = [(documents, mean)], (np.zeros_like(mean),) * 2
         if queries is not None:
@@ -64,15 +62,15 @@ class TwoSides:
             gap = of_queries - mean
             shifts = CENTERING * mean, CENTERING * (mean + gap_weight(queries, gap) * gap)
         projection = mild_whitening(share * power, *sides)
-        bank = mapped(bank_of(bank), shifts[1], projection)
+        bank = mapped(bank, shifts[1], projection)
         weight = 0.0
         if len(bank):
             stored = mapped(documents, shifts[0], projection)
             stored = stored if codes is None else toward_means(stored, codes)
             first = nearest(bank, stored, 1)[1][:, 0]
-            repeated = repeatability(stored, bank, n_neighbors)
+            repeated = repeatability(stored, bank)
             weight = share * repeated * hub_weight * gate(first, len(stored))
-        return cls(*shifts, projection, bank, min(k, len(bank)), weight)
+        return cls(*shifts, projection, bank, weight)
 
     def documents(self, unit: np.ndarray, codes: np.ndarray | None = None) -> np.ndarray:
         """Return ``(d', -w r, sqrt(1 - w² r²)) / sqrt(2)`` of unit vectors, (n, m + 2).
@@ -95,17 +93,18 @@ class TwoSides:
     @property
     def hubs(self) -> HubColumns:
         """The last step of documents."""
-        return HubColumns(self.bank, self.n_neighbors, self.hub_weight)
+        return HubColumns(self.bank, self.hub_weight)
 
     def document_steps(self) -> list[Any]:
         """Return the steps from vectors of documents to those of the search, for exports."""
-        linear = ShiftAndScale(self.document_shift, self.projection)
+        linear = Affine(AffineMap.of_sample(self.document_shift, self.projection))
         return [Normalizer(), linear, Normalizer(), self.hubs]
 
     def query_steps(self) -> list[Any]:
         """Return the same of queries."""
-        linear = ShiftAndScale(self.query_shift, self.projection)
-        return [Normalizer(), linear, Normalizer(), QueryColumns(self.projection.shape[1])]
+        linear = Affine(AffineMap.of_sample(self.query_shift, self.projection))
+        columns = Affine(two_columns(self.projection.shape[1], 0))
+        return [Normalizer(), linear, Normalizer(), columns]
 
 
 def toward_means(X: Any, codes: np.ndarray) -> Any:
@@ -121,9 +120,8 @@ def toward_means(X: Any, codes: np.ndarray) -> Any:
 def gap_weight(queries: np.ndarray, gap: np.ndarray) -> float:
     """Return how much of the gap between two means is more than chance, from 0 to 1.
 
-    The positive part of the estimator of James and Stein (1961): the mean of n queries is off
-    by a squared distance of V = (their variance) / n. So of a squared gap of G to the mean of
-    the documents, ``1 - V / G`` is more than chance.
+    It is the positive part of the estimator of James and Stein (1961): the mean of n queries is
+    off by a squared distance of their variance over n.
     """
     n = len(queries)
     squares = float(gap @ gap)
@@ -138,9 +136,7 @@ def gap_weight(queries: np.ndarray, gap: np.ndarray) -> float:
 def unanswered_share(k: int, n_queries: int, n_documents: int) -> float:
     """Return the expected share of a document's ``k`` nearest queries that it does not answer.
 
-    If each query has one answer, a document answers ``n_queries / n_documents`` on average,
-    and they are near it for that reason. With few documents they are all of the nearest: each
-    document is a topic, from which neither hubs nor details may take anything.
+    If each query has one answer, a document answers ``n_queries / n_documents`` on average.
     """
     return max(1 - n_queries / (n_documents * k), 0.0)
 

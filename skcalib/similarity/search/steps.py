@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator
 
 from skcalib.base import FloatTransformer, estimator
 from skcalib.calibration import AffineMap
-from skcalib.similarity.hubs import hubness
+from skcalib.similarity.search.hubs import hubness, n_nearest
 
 HALF = float(np.sqrt(0.5))  # the length of both parts of a vector
 
@@ -25,36 +25,24 @@ class Step(FloatTransformer, BaseEstimator):
 
 
 @estimator
-class ShiftAndScale(Step):
-    """Subtract ``shift``, and multiply by ``projection``."""
+class Affine(Step):
+    """A map of rows, computed in float64."""
 
-    shift: np.ndarray  # (d,), float64
-    projection: np.ndarray  # (d, m), float64
+    linear: AffineMap
 
     def transform(self, X: np.ndarray) -> np.ndarray:
-        """Compute in float64."""
-        return self.linear_map().apply(X)
+        """Map rows."""
+        return self.linear.apply(X)
 
     def linear_map(self) -> AffineMap:
         """Return the map that exports use."""
-        return AffineMap.of_sample(self.shift, self.projection)
+        return self.linear
 
 
-@estimator
-class QueryColumns(Step):
-    """Append 1 and 0 to unit vectors of ``width`` dimensions, and scale to length 1 again."""
-
-    width: int
-
-    def transform(self, X: np.ndarray) -> np.ndarray:
-        """Return ``(q', 1, 0) / sqrt(2)``."""
-        return self.linear_map().apply(X)
-
-    def linear_map(self) -> AffineMap:
-        """Return the map that exports use."""
-        d, squares = self.width, np.full(self.width, 1 / self.width)
-        bias = HALF * np.eye(1, d + 2, d)[0]
-        return AffineMap.of_sample(np.zeros(d), HALF * np.eye(d, d + 2), bias, squares)
+def two_columns(d: int, one: int) -> AffineMap:
+    """Append two columns to d of unit length, 1 in the place ``one`` and 0, and scale again."""
+    bias, squares = HALF * np.eye(1, d + 2, d + one)[0], np.full(d, 1 / d)
+    return AffineMap.of_sample(np.zeros(d), HALF * np.eye(d, d + 2), bias, squares)
 
 
 @estimator
@@ -65,14 +53,13 @@ class HubColumns(Step):
     """
 
     bank: np.ndarray  # (n_bank, d), float32: unit vectors
-    n_neighbors: int
     weight: float
 
     def transform(self, X: np.ndarray) -> np.ndarray:
         """Return ``(d', -w r, sqrt(1 - w² r²)) / sqrt(2)``."""
         penalty = np.zeros(len(X))
         if self.weight > 0:
-            near = hubness(X.astype(np.float32, copy=False), self.bank, self.n_neighbors)
+            near = hubness(X.astype(np.float32, copy=False), self.bank)
             penalty = self.weight * near
         out = np.empty((len(X), X.shape[1] + 2), X.dtype)
         np.multiply(X, HALF, out=out[:, :-2])
@@ -81,10 +68,12 @@ class HubColumns(Step):
 
     def linear_map(self) -> AffineMap:
         """Return the map that exports use; only without a weight there is one."""
-        d = self.bank.shape[1]
-        bias = HALF * np.eye(1, d + 2, d + 1)[0]
-        squares = np.full(d, 1 / d)
-        return AffineMap.of_sample(np.zeros(d), HALF * np.eye(d, d + 2), bias, squares)
+        return two_columns(self.bank.shape[1], 1)
+
+    @property
+    def n_neighbors(self) -> int:
+        """Number of queries of the bank that are compared with a document."""
+        return n_nearest(len(self.bank))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

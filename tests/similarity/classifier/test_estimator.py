@@ -297,6 +297,18 @@ def test_no_more_new_texts_are_rejected_than_promised(n, rate, draws):
         assert np.mean(shares) > 0.6 * rate
 
 
+@pytest.mark.parametrize(("n", "rate"), [(100, 0.1), (150, 0.05)])
+def test_from_100_texts_on_the_rate_holds_for_nine_in_ten_fits(n, rate):
+    shares = []
+    for draw in range(20):
+        pool, new = (texts_of(start=4000 * draw + s, n=400) for s in (0, 2000))
+        fitted = np.random.default_rng(draw).permutation(pool)[:n].tolist()
+        predicted = drawn(rejection_rate=rate, other=-1).fit(fitted).predict(new)
+        shares.append(np.mean(predicted == -1))
+    assert np.mean(np.array(shares) > rate) <= 0.1 + 2 * np.sqrt(0.1 * 0.9 / len(shares))
+    assert np.mean(shares) > 0.4 * rate
+
+
 def test_near_copies_count_as_one_text():
     def near(texts):
         """Text "k i" is one of five near-copies of the vector of "k i // 5"."""
@@ -562,7 +574,7 @@ def test_texts_of_another_domain_belong_to_no_class(whitened):
     labels[::6] = [str(part) for part in parts[::6]]
     encoder = BertEncoder("minilm")
     encoder = make_pipeline(encoder, Whitening(noise="auto")) if whitened else encoder
-    model = ZeroShotClassifier(encoder, rejection_rate=0.1)  # of this fit, with confidence
+    model = ZeroShotClassifier(encoder, rejection_rate=0.05)
     model.fit(texts[::2].tolist(), labels[::2])
     assert np.mean(model.predict(load_questions().data.tolist()) == "other") > 0.95
     assert np.mean(model.predict(texts[1::2].tolist()) == "other") < 0.07

@@ -100,6 +100,23 @@ def test_variants_of_a_product_are_no_partners(n_families):
     assert true >= 85
 
 
+def in_own_styles(seed, shared=60, n=120):
+    """Two lists whose records resemble those of their own list in style, as code and prose."""
+    rng = np.random.default_rng(seed)
+    things = rng.normal(size=(2 * n - shared, 48))
+    first, second = things[:n].copy(), np.vstack([things[:shared], things[n:]])
+    for own in (first, second):
+        own += rng.normal(size=(15, 48))[rng.integers(15, size=n)]
+        own += 0.3 * rng.normal(size=own.shape)
+    return first, second, shared
+
+
+def test_a_style_of_each_list_hides_no_partners():
+    false, true = shares((0.05,), 15, in_own_styles)
+    assert true >= 30  # 0 if decoys count as they are
+    assert false[0] <= 0.06
+
+
 def test_without_a_common_record_nothing_is_listed():
     listed = 0
     for seed in range(20):
@@ -135,7 +152,7 @@ def misnamed(seed, likeness=0.6):
 
 @pytest.mark.filterwarnings("ignore:No pair")
 def test_n_grams_of_names_are_read_beside_vectors():
-    shares, missed = [], []
+    shares = []
     for seed in range(6):
         shop, other, vectors = misnamed(seed)
         matcher = Matcher(lambda asked, of=vectors: np.array([of[text] for text in asked]))
@@ -145,9 +162,8 @@ def test_n_grams_of_names_are_read_beside_vectors():
         assert matcher.spelling_weight_ > 0.5
         by_vectors = Matcher().fit(*([vectors[text] for text in own] for own in (shop, other)))
         assert by_vectors.spelling_weight_ == 0
-        missed.append(30 - (np.diff(by_vectors.pairs_, axis=1) == -30).sum())
+        assert len(by_vectors.pairs_) < 20
     assert np.mean(shares) <= 0.06
-    assert np.mean(missed) > 5
 
 
 def test_a_new_list_is_matched_by_the_same_rule():
@@ -201,7 +217,22 @@ def test_records_of_the_fit_and_new_ones_get_their_partner_or_none():
     i, j = matcher.pairs_.T
     np.testing.assert_array_equal(partner[i], j)
     assert (partner[np.setdiff1d(np.arange(120), i)] == -1).all()
-    assert (matcher.predict(np.random.default_rng(9).normal(size=(50, WIDTH)) + 1) == -1).all()
+
+
+def test_a_new_list_of_the_first_side_has_few_false_partners():
+    true, false = 0, 0
+    for seed in range(10):
+        rng, (first, second) = np.random.default_rng(seed), lists(seed)
+        again = second[:60] + 2 + 0.5 * rng.normal(size=(60, WIDTH))
+        partner = (
+            Matcher()
+            .fit(first, second)
+            .predict(np.vstack([again, rng.normal(size=(60, WIDTH)) + 1]))
+        )
+        true += (partner[:60] == np.arange(60)).sum()
+        false += (partner >= 0).sum()
+    assert true >= 0.9 * 600
+    assert false - true <= 0.05 * false
 
 
 def test_equal_records_count_once_and_the_first_is_listed():

@@ -4,6 +4,7 @@ import numpy as np
 
 from skcalib.cosines import blocks
 
+NEAREST = 0.1  # share of a bank, whose mean cosine with a vector is its hubness
 SPLITS = 32  # of a bank into halves
 COMPARED = 2000  # vectors, at most, whose hubness the halves estimate
 BANK = 2000  # vectors, at most, that the hubness of each is computed from
@@ -17,21 +18,20 @@ def bank_of(vectors: np.ndarray) -> np.ndarray:
     return vectors[np.random.default_rng(0).permutation(len(vectors))[:BANK]]
 
 
-def n_neighbors_of(n_neighbors: float, n: int) -> int:
-    """Return the number of neighbors among n, of which a float below 1 is a share."""
-    number = round(n_neighbors * n) if n_neighbors < 1 else int(n_neighbors)
-    return min(max(number, 1), n)
+def n_nearest(n: int) -> int:
+    """Return how many of n vectors of a bank are `NEAREST`."""
+    return max(round(NEAREST * n), 1)
 
 
-def hubness(vectors: np.ndarray, bank: np.ndarray, k: int) -> np.ndarray:
-    """Mean cosine of each vector with the ``k`` nearest vectors of a bank, float64.
+def hubness(vectors: np.ndarray, bank: np.ndarray) -> np.ndarray:
+    """Mean cosine of each vector with the nearest vectors of a bank, float64.
 
     Both have unit length. This is r of CSLS (Conneau et al., 2018) and of Nearest Neighbor
     Normalization (Chowdhury et al., 2024).
     """
     mean = np.empty(len(vectors))
     for rows, _, cosines in blocks(vectors, bank, whole=True):
-        mean[rows] = _largest(cosines, k)
+        mean[rows] = _largest(cosines)
     return mean
 
 
@@ -49,7 +49,7 @@ def gate(first: np.ndarray, n_vectors: int) -> float:
     return float(np.clip((ratio - CONCENTRATED) / (EVEN - CONCENTRATED), 0, 1))
 
 
-def repeatability(vectors: np.ndarray, bank: np.ndarray, n_neighbors: float) -> float:
+def repeatability(vectors: np.ndarray, bank: np.ndarray) -> float:
     """Share of the variance of `hubness` that another bank of this size would repeat.
 
     The correlation between the hubness by two halves of the bank, averaged over random halves,
@@ -62,11 +62,11 @@ def repeatability(vectors: np.ndarray, bank: np.ndarray, n_neighbors: float) -> 
         return 0.0
     rng = np.random.default_rng(0)
     drawn = vectors[rng.permutation(len(vectors))[:COMPARED]]
-    cosines, k = drawn @ bank.T, n_neighbors_of(n_neighbors, half)
+    cosines = drawn @ bank.T
     correlations = []
     for _ in range(SPLITS):
         order = rng.permutation(len(bank))
-        halves = (_largest(cosines[:, order[i : i + half]], k) for i in (0, half))
+        halves = (_largest(cosines[:, order[i : i + half]]) for i in (0, half))
         both = np.array([one - one.mean() for one in halves])
         lengths = np.prod(np.linalg.norm(both, axis=1))
         correlations.append(both[0] @ both[1] / lengths if lengths > 0 else 0.0)
@@ -74,6 +74,7 @@ def repeatability(vectors: np.ndarray, bank: np.ndarray, n_neighbors: float) -> 
     return 2 * correlation / (1 + correlation)
 
 
-def _largest(cosines: np.ndarray, k: int) -> np.ndarray:
-    """Mean of the ``k`` largest entries of each row."""
+def _largest(cosines: np.ndarray) -> np.ndarray:
+    """Mean of the `NEAREST` entries of each row."""
+    k = n_nearest(cosines.shape[1])
     return np.partition(cosines, -k, axis=1)[:, -k:].mean(axis=1, dtype=np.float64)
