@@ -126,7 +126,7 @@ class Shift:
         >>> whitening = Whitening(noise="auto").fit(vectors)
         >>> found = shift(whitening, encoder.transform(new), vectors)
         >>> print(found.report(new, old, n_texts=2, n_words=4))
-        The texts have changed: p = 0.0002.
+        The texts have changed: p = 0.0004.
         From: row 380.
         Words: my, i, card, do.
         Most unlike the fitted texts:
