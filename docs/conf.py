@@ -83,6 +83,7 @@ toc_object_entries_show_parents = "hide"
 EXAMPLES = [
     "plot_why_cosine_fails.py",
     "plot_without_labels.py",
+    "plot_raw_model.py",
     "plot_grid_search.py",
     "plot_small_samples.py",
     "plot_when_not_to_calibrate.py",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.utils import gen_batches
@@ -147,70 +147,51 @@ class AffineMap:
         if not is_array and is_dask(X):
             return dask_apply(self.apply, X, len(self.bias))
         with np.errstate(over="ignore", invalid="ignore"):
-            out = self.product(X.dtype).apply(X) if is_array else self._applied_to_tensor(X)
+            out = self._of_array(X) if is_array else self._of_tensor(X)
             # One sum is cheap. It may overflow although no entry does, so the maximum decides.
             xp = np if is_array else get_namespace_and_device(X)[0]
             if not np.isfinite(float(xp.sum(out))) and not np.isfinite(float(xp.max(abs(out)))):
                 refuse_not_finite(X, f"The mapped vectors overflow {out.dtype}")
         return out
 
-    def _applied_to_tensor(self, X: Any) -> Any:
+    def _of_array(self, X: np.ndarray) -> np.ndarray:
+        """Map the rows of an array, in chunks and several threads."""
+        offset, W, bias = self._terms(is_single=X.dtype == np.float32)
+        n, d = X.shape
+        out = np.empty((n, W.shape[1]), dtype=X.dtype)
+        step = rows_within(CHUNK_BYTES, d, W.itemsize)
+
+        def map_rows(chunks: Iterable[slice]) -> None:
+            centered = np.empty((min(step, n), d), dtype=W.dtype)
+            for rows in chunks:
+                x, z = X[rows], out[rows]
+                np.matmul(np.subtract(x, offset, out=centered[: len(x)]), W, out=z)
+                z += bias
+
+        map_row_ranges(map_rows, n, step, working_bytes=W.itemsize * step * d)
+        return out
+
+    def _of_tensor(self, X: Any) -> Any:
+        """Map the rows of a tensor on its device, or on the CPU if only that has float64."""
         xp, _, device = get_namespace_and_device(X)
-        product = self.product(np.dtype("float32" if X.dtype == xp.float32 else "float64"))
-        work = getattr(xp, product.W.dtype.name)
+        terms = self._terms(is_single=X.dtype == xp.float32)
+        work = getattr(xp, terms[1].dtype.name)
         place = device if work == xp.float32 else device_of_float64(device)
-        offset, W, rest = (
-            None if array is None else xp.asarray(array, dtype=work, device=place)
-            for array in product
-        )
+        offset, W, bias = (xp.asarray(term, dtype=work, device=place) for term in terms)
         parts = []
         for rows in gen_batches(X.shape[0], rows_within(TENSOR_BYTES, X.shape[1])):
             x = xp.astype(on_device(X[rows, :], place), work)
-            z = (x if offset is None else x - offset) @ W
-            z = z if rest is None else z - rest
-            parts.append(on_device(xp.astype(z, X.dtype), device))
+            parts.append(on_device(xp.astype((x - offset) @ W + bias, X.dtype), device))
         return xp.concat(parts)
 
-    def product(self, dtype: np.dtype) -> Product:
-        """Return the product that maps rows of float32 or float64 without losing digits."""
-        work = dtype if self.float32_is_safe else np.dtype(np.float64)
-        is_small = self.uncentered_growth <= MAX_GROWTH or not self.mean.any()
-        if dtype == work and is_small:
-            offset, rest = None, self.mean  # saves a pass over the rows
-        else:
-            # Once the rounded mean is subtracted, an entry is as small as the spread and exact
-            # to its own last digit. The rest of the mean, about eps of it, goes through W: it
-            # is too small to cancel digits there.
-            offset = self.mean.astype(work)
-            rest = self.mean - offset
-        rest = (rest @ self.projection - self.bias).astype(work)
-        W = self.projection.astype(work, copy=False)
-        return Product(offset, W, rest if rest.any() else None)
+    def _terms(self, is_single: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return m, W and b of ``(x - m) W + b``, in the precision that keeps all digits.
 
-
-class Product(NamedTuple):
-    """An affine map computed as ``(x - offset) W - rest``, in the precision of ``W``."""
-
-    offset: np.ndarray | None  # (d,), the mean rounded; None to subtract all of it later
-    W: np.ndarray  # (d, width)
-    rest: np.ndarray | None  # (width,), ``(mean - offset) W - bias``; None where it is zero
-
-    def apply(self, X: np.ndarray) -> np.ndarray:
-        """Map the rows of ``X``, in chunks and several threads, in its dtype."""
-        n, d = X.shape
-        out = np.empty((n, self.W.shape[1]), dtype=X.dtype)
-        step = rows_within(CHUNK_BYTES, d, self.W.itemsize)
-
-        def apply_to(chunks: Iterable[slice]) -> None:
-            n_centered = 0 if self.offset is None else min(step, n)
-            centered = np.empty((n_centered, d), dtype=self.W.dtype)
-            for rows in chunks:
-                x, z = X[rows], out[rows]
-                if self.offset is not None:
-                    x = np.subtract(x, self.offset, out=centered[: len(x)])
-                np.matmul(x, self.W, out=z)
-                if self.rest is not None:
-                    z -= self.rest
-
-        map_row_ranges(apply_to, n, step, working_bytes=self.W.itemsize * step * d)
-        return out
+        Once the rounded mean m is subtracted, an entry is as small as the spread and exact to
+        its own last digit. The rest of the mean, about eps of it, goes through W: it is too
+        small to cancel digits there.
+        """
+        work = np.float32 if is_single and self.float32_is_safe else np.float64
+        m, W = self.mean.astype(work), self.projection
+        b = self.bias - (self.mean - m) @ W
+        return m, W.astype(work, copy=False), b.astype(work)

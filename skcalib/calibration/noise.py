@@ -16,28 +16,28 @@ MANY = "many"
 # cosines. Measured: 0.22 at most in inner layers and raw language models, 0.66 at least in
 # outputs. The second number is for a mean without its constant outliers: 0.53, 0.75.
 LEAST_SPREAD, LEAST_SPREAD_OF_REST = 0.4, 0.63
-# Of the variance, beside the mean: so the spread of a mean that is hardly more than sampling
-# error is that of the variance.
+# Share of a column's variance that is added to its squared mean. It decides where the mean is
+# hardly more than sampling error.
 SHARE_OF_VARIANCE = 0.1
 # Share of columns, and of directions, that may be outliers. Mu & Viswanath (2018,
 # arXiv:1702.01417) remove as many of the leading directions.
 SHARE_OF_OUTLIERS = 0.01
-# A column that varies by no more than so many times the median is a constant beside texts.
+# A column whose variance is at most this multiple of the median column's counts as constant.
 CONSTANT = 2.0
-# Directions for each group, and the share of all that determine the level at most: the rest is
-# hardly more than sampling error.
+# Directions for each group, and the largest share of all directions that are flattened: the
+# rest is hardly more than sampling error.
 DIRECTIONS_OF_GROUP = 2
 MOST_DIRECTIONS = 0.9
-# Share of the mean that is kept where nothing is amplified. The mean m of a sample lies on the
-# side of its largest group, whose vectors lose the direction that they share if all of m is
-# subtracted. A kept share r leaves r² of the mean inner product of unrelated vectors, 4 % for a
-# fifth: second order in r. Two vectors of the largest group, whose own mean lies δ from m, gain
-# 2 r δ·m: first order.
+# Share of the mean m that is kept in a trained output. The mean points toward the largest
+# group, and without it the vectors of that group lose the direction that they share. If r is
+# kept, two unrelated vectors keep r² of their mean inner product, 4 % for a fifth, and two of
+# the largest group, whose own mean lies δ from m, gain 2 r δ·m.
 KEPT_OF_MEAN = 0.2
-# A direction as strong as this share of one of k equal directions is faded by half.
-SHARE_OF_GROUP = 1 / 8
-CONE_POWER = 1 / 3
-# Of a column, from which its share of the variance, in vectors this wide, is no accident.
+# The noise for k groups, as a share of the variance that one of k equal directions would have,
+# and the exponent of the width of the cone in it: a narrow cone has less noise.
+SHARE_OF_GROUP, CONE_POWER = 1 / 8, 1 / 3
+# A column with more than this share of the variance, in vectors of at least this width, is the
+# work of a massive activation.
 MASSIVE, WIDE = 0.5, 32
 
 
@@ -146,7 +146,7 @@ def is_trained(moments: Moments) -> bool:
 
     Inner layers and language models that were never trained for similarity have a few outlier
     columns, which hold most of the mean whatever the texts are about [1]_. An output that was
-    trained for cosines has none, or a few that hardly vary, beside which the mean spreads.
+    trained for cosines has none, or a few that hardly vary; without these its mean spreads.
 
     .. [1] Timkey & van Schijndel (2021), "All Bark and No Bite: Rogue Dimensions in Transformer
            Language Models Obscure Representational Quality", arXiv:2109.04404.
@@ -161,7 +161,7 @@ def is_trained(moments: Moments) -> bool:
 
 
 def spread(values: np.ndarray) -> float:
-    """Over which share of the entries above 0 their sum spreads, by its entropy."""
+    """Share of the positive entries over which their sum spreads, by its entropy."""
     share = values[values > 0] / (values.sum() or 1.0)
     return float(np.exp(-(share @ np.log(share)))) / max(len(share), 1)
 
@@ -169,8 +169,8 @@ def spread(values: np.ndarray) -> float:
 def flattening_level(variance: np.ndarray, n: float, n_groups: int | str | None) -> float:
     """Variance to which stronger directions are flattened: an eigenvalue of the sample.
 
-    By default the strongest beyond the hundredth of directions that may be outliers, on which
-    they have no influence. Groups need about two directions each, however strong these are.
+    By default it is the first beyond the hundredth of directions that may be outliers, so that
+    these have no influence on it. For a number of groups, about two directions each are equal.
     """
     determined = int(np.count_nonzero(variance > rounding_error(variance)))
     if isinstance(n, int):

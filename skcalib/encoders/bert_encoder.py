@@ -40,6 +40,10 @@ class BertEncoder(WithMemory, TextTransformer):
     The hidden states of the chosen layers are pooled over the tokens of each text. `fit` trains
     nothing. A process loads each model once; all encoders and their clones share it.
 
+    Models that were trained for similarity, such as all-MiniLM or e5, return vectors whose
+    cosines can be used as they are. BERT, GPT, Llama and others that only predict words do not,
+    nor do inner layers: calibrate these, for instance by a `Whitening`.
+
     Parameters
     ----------
     model : str, default="bert-base-uncased"

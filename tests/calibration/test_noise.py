@@ -62,6 +62,13 @@ def test_a_constant_column_too_many_or_one_that_varies_is_no_trained_output():
     assert Whitening(noise="auto").fit(X).power_ == 1
 
 
+@pytest.mark.parametrize("n", [100, 3000])
+def test_vectors_without_a_mean_are_recognized_by_their_variance(n):
+    """As those that were centered before: what is left of the mean is rounding."""
+    for X, power in ((trained(n), 0), (raw(n), 1)):
+        assert Whitening(noise="auto").fit(X - X.mean(axis=0)).power_ == power
+
+
 @pytest.mark.parametrize("n", [150, 3000])  # above and below the number of columns
 def test_raw_vectors_are_flattened_to_the_level_of_the_first_that_is_no_outlier(n):
     X = raw(n)

@@ -270,6 +270,7 @@ def test_what_is_no_weights_is_named(tiny_bert_copy, content, match):
         ("bert.encoder.layer.7.output.dense.weight", False),
         ("other.encoder.layer.7.output.dense.weight", False),
         ("head.layer.7.output.dense.weight", True),
+        ("generator.embeddings.word_embeddings.weight", True),
         ("cls.predictions.bias", True),
         ("embeddings.position_ids", True),
     ],

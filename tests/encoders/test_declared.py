@@ -302,6 +302,7 @@ def test_vectors_are_cut_as_sentence_transformers_cuts_them(declare, edit_json, 
         clone(encoder).set_params(truncate_dim=17).fit(TEXTS)
     edit_json(folder / SETTINGS, truncate_dim=17)
     assert encoder.fit_transform(TEXTS).shape == (4, 16)
+    assert len(encoder.get_feature_names_out()) == 16
 
 
 def test_each_layer_is_cut_after_memory(declare, tmp_path):

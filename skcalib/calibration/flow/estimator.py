@@ -8,6 +8,7 @@ from copy import copy
 from dataclasses import KW_ONLY, field
 from functools import partial
 from numbers import Integral, Real
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -177,6 +178,9 @@ class NormalizingFlow(
         "verbose": ["boolean"],
     }
     _state_version = 11
+    noise_ = property(attrgetter("flow_.noise"), doc="Noise in use.")
+    power_ = property(attrgetter("flow_.power"), doc="Power in use.")
+    level_ = property(attrgetter("flow_.level"), doc="Level in use.")
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train the flow on the rows of X.
@@ -351,21 +355,6 @@ class NormalizingFlow(
     def validation_curve_(self) -> list[float] | None:
         """Loss of the held-out rows after each epoch, or None."""
         return [losses[1] for losses in self.flow_.curve if len(losses) > 1] or None
-
-    @property
-    def noise_(self) -> float:
-        """Noise in use."""
-        return self.flow_.noise
-
-    @property
-    def power_(self) -> float:
-        """Power in use."""
-        return self.flow_.power
-
-    @property
-    def level_(self) -> float:
-        """Level in use."""
-        return self.flow_.level
 
     @property
     def _n_features_out(self) -> int:

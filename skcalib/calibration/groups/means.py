@@ -49,13 +49,13 @@ class GroupMeans:
             return self if len(self.names) else other
         pairs = ((self.names, other.names), (self.n, other.n), (self.mean, other.mean))
         names, n, mean = map(np.concatenate, pairs)
-        ours, theirs = (KINDS[part.names.dtype.kind] for part in (self, other))
-        are_numbers = {ours, theirs} == {"integers", "floats"}
-        if ours != theirs and not (are_numbers and np.abs(names).max() < 2**53):
+        kind, other_kind = (KINDS[part.names.dtype.kind] for part in (self, other))
+        are_numbers = {kind, other_kind} == {"integers", "floats"}
+        if kind != other_kind and not (are_numbers and np.abs(names).max() < 2**53):
             first, second = self.names[-1:].tolist() + other.names[-1:].tolist()
             raise ValueError(
-                f"groups are {ours} in one part and {theirs} in another, such as {first!r} and "
-                f"{second!r}. Give the groups of all parts the same type, such as str."
+                f"groups are {kind} in one part and {other_kind} in another, such as {first!r} "
+                f"and {second!r}. Give the groups of all parts the same type, such as str."
             )
         merged = GroupMeans.from_array(mean, names, n)  # a mean counts as often as its samples
         scatter = self.scatter + other.scatter + merged.scatter

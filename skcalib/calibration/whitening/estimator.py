@@ -3,6 +3,7 @@
 from copy import copy
 from dataclasses import KW_ONLY, replace
 from numbers import Integral, Real
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -204,6 +205,17 @@ class Whitening(
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
     _state_version = 14
+    _learned = ("_solved", "_has_warned")
+    n_samples_seen_ = property(attrgetter("moments_.n"), doc="Samples, or their weight.")
+    n_components_ = property(attrgetter("map_.width"), doc="Width of the output.")
+    components_ = property(attrgetter("map_.components"), doc="Principal axes in rows.")
+    explained_variance_ = property(attrgetter("map_.variance_kept"), doc="Variance along them.")
+    rank_ = property(attrgetter("map_.rank"), doc="Numerical rank of the covariance.")
+    centering_ = property(attrgetter("map_.regularized.centering"), doc="Share of the mean.")
+    shrinkage_ = property(attrgetter("map_.regularized.shrinkage"), doc="Shrinkage in use.")
+    noise_ = property(attrgetter("map_.regularized.noise"), doc="Noise in use.")
+    power_ = property(attrgetter("map_.regularized.power"), doc="Power in use.")
+    level_ = property(attrgetter("map_.regularized.level"), doc="Level in use.")
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=True)
@@ -234,10 +246,7 @@ class Whitening(
         if sample_weight is not None and not is_dask(X):
             sample_weight = check_sample_weight(sample_weight, X)
         moments = moments_of(Moments.of, X, sample_weight)
-        parameters = self.get_params(deep=False)
-        linear = solve(moments, **parameters)
-        warn_of_sample(moments.n, linear)
-        self._keep(moments, parameters, linear, has_warned=True)
+        self._learn(moments, self.get_params(deep=False))._checked_map()
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -330,17 +339,6 @@ class Whitening(
         linear = self._checked_map()
         return shrunk_covariance(self.moments_.covariance(), linear.regularized.shrinkage)
 
-    def get_precision(self) -> np.ndarray:
-        """Inverse of the covariance in use; its pseudo-inverse below full rank.
-
-        Returns
-        -------
-        precision : ndarray of shape (n_features, n_features)
-            Float64, of all features regardless of `n_components`.
-        """
-        linear = self._checked_map().determined()
-        return (linear.basis / linear.regularized.eigenvalues) @ linear.basis.T
-
     def recentered(self, X: Any) -> Self:
         """Return a copy with the mean of new vectors and the same map.
 
@@ -376,59 +374,9 @@ class Whitening(
         return self.moments_.mean.copy()
 
     @property
-    def n_samples_seen_(self) -> int | float:
-        """Number of samples, or the sum of their weights."""
-        return self.moments_.n
-
-    @property
-    def components_(self) -> np.ndarray:
-        """Principal axes in rows."""
-        return self.map_.components
-
-    @property
-    def explained_variance_(self) -> np.ndarray:
-        """Variance along the axes."""
-        return self.map_.variance_kept
-
-    @property
     def explained_variance_ratio_(self) -> np.ndarray:
-        """The same as a share of the total variance."""
+        """The same variance as a share of the total."""
         return self.map_.variance_kept / self.map_.regularized.total
-
-    @property
-    def n_components_(self) -> int:
-        """Width of the output."""
-        return self.map_.width
-
-    @property
-    def rank_(self) -> int:
-        """Numerical rank of the covariance."""
-        return self.map_.rank
-
-    @property
-    def centering_(self) -> float:
-        """Share of the mean that is subtracted."""
-        return self.map_.regularized.centering
-
-    @property
-    def shrinkage_(self) -> float:
-        """Shrinkage in use."""
-        return self.map_.regularized.shrinkage
-
-    @property
-    def noise_(self) -> float:
-        """Noise in use."""
-        return self.map_.regularized.noise
-
-    @property
-    def power_(self) -> float:
-        """Power in use."""
-        return self.map_.regularized.power
-
-    @property
-    def level_(self) -> float:
-        """Level in use."""
-        return self.map_.regularized.level
 
     @property
     def _n_features_out(self) -> int:
@@ -446,26 +394,18 @@ class Whitening(
         return X
 
     def _learn(self, moments: Moments, parameters: dict[str, Any] | None = None) -> Self:
-        self._keep(moments, parameters or self.parameters_)
+        self._solved: WhiteningMap | None = None
+        self.moments_, self._has_warned = moments, False
+        self.parameters_: dict[str, Any] = parameters or self.parameters_
         return self
-
-    def _keep(
-        self,
-        moments: Moments,
-        parameters: dict[str, Any],
-        linear: WhiteningMap | None = None,
-        *,
-        has_warned: bool = False,
-    ) -> None:
-        self.moments_, self.parameters_, self._solved = moments, parameters, linear
-        self._has_warned = has_warned
 
     @property
     def map_(self) -> WhiteningMap:
         """The map by axes; no attribute while all samples seen are equal."""
-        if not (self.moments_.are_enough and self.moments_.scatter.any()):
-            raise AttributeError(f"This {type(self).__name__} has seen no samples that differ.")
-        return self._solution()
+        try:
+            return self._solution()
+        except ValueError as error:
+            raise AttributeError(f"This {type(self).__name__} has no map: {error}") from None
 
     def _solution(self) -> WhiteningMap:
         """Return the map, which is computed once."""
