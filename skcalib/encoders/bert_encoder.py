@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 
 def _of_recipe(name: str, doc: str) -> Any:
     """Return a property that is an entry of the recipe."""
-    return property(lambda self: getattr(self._recipe, name), doc=doc)
+
+    def entry(self: Any) -> Any:  # numpydoc reads the source of a def, not of a lambda
+        return getattr(self._recipe, name)
+
+    return property(entry, doc=doc)
 
 
 @estimator
