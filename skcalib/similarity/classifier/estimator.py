@@ -159,8 +159,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
     _state_version = 6
 
-    @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
         """Learn the classes from texts, most of them without labels.
 

@@ -124,8 +124,8 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
     }
     _state_version = 4
 
-    @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the duplicates.
 
