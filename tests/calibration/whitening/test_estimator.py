@@ -98,7 +98,7 @@ def test_what_float32_rounds_is_no_direction(offset):
 @pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")
 @pytest.mark.parametrize("seed", range(5))
 def test_n_samples_have_n_minus_1_directions_at_any_tolerance(seed):
-    X = np.random.default_rng(seed).normal(size=(5, 8)) + 3
+    X = np.random.default_rng(seed).normal(size=(5, 20)) * np.geomspace(1, 1e-6, 20)
     assert Whitening(tol=0.0).fit(X).rank_ == Whitening().fit(X).rank_ == 4
 
 
