@@ -140,8 +140,8 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
     _state_version = 3
     __metadata_request__fit = {"A": UNUSED, "B": UNUSED}  # data of the fit
 
-    @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, A: Any, B: Any) -> Self:
         """Match two lists.
 
