@@ -40,6 +40,7 @@ from skcalib.statistics.conformal import confidence_for, n_above
 
 # The power of the whitening is n / (n + 4) with n examples of a class.
 EXAMPLES_OF_HALF_POWER = 4
+NEIGHBORS = 10  # at most, whose mean smooths a text
 # Of the texts without labels, where some may belong to no class: most of a log do belong.
 NEAREST_SHARE = 0.5
 ENCODED = (
@@ -108,9 +109,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     labeled texts, each counted as ten texts, and of the texts without labels that are nearest
     to it. A name counts less if it misleads: if labeled texts, each left out, are classified
     worse by labels and names than by labels alone. The more texts change their class meanwhile,
-    the less this counts, unless different examples lead to the same means: `class_means_` lie
-    between the first means and the last. With n texts and k classes, this and the smoothing
-    count n / (n + 10 k).
+    the less this counts: `class_means_` lie between the first means and the last. With n texts
+    and k classes, this and the smoothing count n / (n + 10 k).
 
     Whether a text is `other` depends on two cosines, with the mean of the nearest class: one of
     calibrated vectors, and one of vectors before the calibration, since that removes what
@@ -215,7 +215,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         groups = None if self.rejection_rate is None else near_copies(vectors)
         rank = 0 if groups is None else self._rank(groups.max() + 1, ", near-copies once")
         weight = evidence(len(vectors), len(described))
-        smoothing = NeighborSmoothing(weight=weight).fit(vectors)
+        k = max(1, min(NEIGHBORS, len(vectors) - 1))
+        smoothing = NeighborSmoothing(k, weight=weight).fit(vectors)
         views = _side_by_side(vectors, smoothing)
         names = _vectors_of_names(space, described)
         if names is not None and len(names) > 1:  # another kind of text, with its own mean

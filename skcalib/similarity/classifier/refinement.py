@@ -15,8 +15,6 @@ ROUNDS = 3
 WEIGHT = 10.0  # texts that a name or a labeled text counts as
 FOLDS = 10
 LEAST = 1e-3  # weight of a name, so that no class is without any
-SPLITS = 4
-SAMPLE = 2000  # texts by which examples are compared
 NEAR = 0.9  # cosine of near-copies, beside the mean of all texts
 
 
@@ -55,7 +53,7 @@ def class_means(
         best = nearness(free, examples.means()).max(axis=1)
         free = free[best >= np.quantile(best, 1 - share)]
     (first, before), (last, after) = _ends(examples, free)
-    trust = _trust(_kappa(before, after), examples, free) * evidence(len(free), len(first))
+    trust = _trust(_kappa(before, after)) * evidence(len(free), len(first))
     return (1 - trust) * first + trust * last
 
 
@@ -65,10 +63,6 @@ class Examples(NamedTuple):
     vectors: np.ndarray
     codes: np.ndarray
     weights: np.ndarray
-
-    def of(self, rows: np.ndarray) -> "Examples":
-        """Return some of them."""
-        return Examples(*(part[rows] for part in self))
 
     def means(self) -> np.ndarray:
         """Return the weighted mean of each class."""
@@ -130,51 +124,15 @@ def _ends(
     return first, (means, nearest)
 
 
-def _trust(kappa: float, examples: Examples, free: np.ndarray) -> float:
+def _trust(kappa: float) -> float:
     """Weight of the means after the rounds, in [0, 1].
 
     Classes that are no topics, such as feelings, are pulled toward topics. Then many texts
     change their class. The odds are those that a text keeps it rather than changes it, beyond
     what chance would keep (Cohen's ``kappa``), once for each round.
-
-    Texts also change their class where the first means are of few examples. But if the classes
-    are topics, the rounds lead different examples to the same means. So the doubt is multiplied
-    by the share of the disagreement between one example of each class and the others that the
-    rounds leave, unless fewer of the examples left out are nearest to their class afterwards.
     """
-    kept = max(0.0, kappa) ** ROUNDS
-    changed = min(1.0, 1 - kappa) ** ROUNDS
-    doubt = changed / (kept + changed)
-    n_splits = min(SPLITS, np.bincount(examples.codes).max())
-    if doubt == 0 or n_splits == 1:
-        return 1 - doubt
-    some = free[:: len(free) // SAMPLE + 1]
-    ends = [_left_out(examples, some, i) for i in range(n_splits)]
-    (before, right), (after, right_after) = np.mean(ends, axis=0)
-    if before < after and right <= right_after:
-        doubt *= (1 - after) / (1 - before)
-    return 1 - doubt
-
-
-def _left_out(examples: Examples, free: np.ndarray, i: int) -> list[tuple[float, float]]:
-    """Compare the i-th example of each class with its others, before and after the rounds.
-
-    Returned are the kappa of the classes of texts by both, and the share of the i-th examples
-    that are nearest to their class by the others. An only example is on both sides.
-    """
-    vectors, codes, _ = examples
-    counts = np.bincount(codes)
-    number = np.empty(len(codes), int)  # of an example in its class
-    number[np.argsort(codes, kind="stable")] = np.concatenate([np.arange(n) for n in counts])
-    one, only = number == i % counts[codes], counts[codes] == 1
-    of_one, of_others = _ends(examples.of(one), free), _ends(examples.of(~one | only), free)
-    return [
-        (
-            _kappa(by_one, by_others),
-            np.mean(_nearest(vectors[one], means) == codes[one]),
-        )
-        for (_, by_one), (means, by_others) in zip(of_one, of_others, strict=True)
-    ]
+    kept, changed = max(0.0, kappa) ** ROUNDS, min(1.0, 1 - kappa) ** ROUNDS
+    return kept / (kept + changed)
 
 
 def _sums(
