@@ -87,6 +87,14 @@ def test_power_zero_is_pca_and_kept_dimensions_come_back_to_its_projection(X):
         assert_allclose(back, projected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("offset", [10, 1000])
+def test_what_float32_rounds_is_no_direction(offset):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3)) @ rng.normal(size=(3, 6)) + offset
+    assert Whitening().fit(X.astype(np.float32)).rank_ == 3
+    assert Whitening().fit(X.astype(np.float32).astype(np.float64)).rank_ == 6
+
+
 def test_shrinkage_whitens_the_shrunk_covariance(X):
     whitening = Whitening(shrinkage=0.4).fit(X)
     covariance = np.cov(X, rowvar=False)
