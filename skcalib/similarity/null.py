@@ -46,10 +46,6 @@ class RateLine:
         """Cosine of a p-value."""
         return float(np.tanh(self.at_one + self.slope * np.log10(p_value)))
 
-    def p_value(self, cosine: float) -> float:
-        """P-value of a cosine."""
-        return float(10 ** ((np.arctanh(min(cosine, 1 - 1e-6)) - self.at_one) / self.slope))
-
 
 @dataclass(frozen=True)
 class PairCounts:

@@ -18,8 +18,8 @@ from skcalib.similarity.null import (
 
 # Distinct texts whose ten million pairs give the rates.
 COUNTED_TEXTS = 4473
-# Rates of a line for texts whose duplicates bend the usual one, and of one for texts whose
-# duplicates bend that; their thresholds are stricter.
+# Rates of two stricter lines: for texts whose duplicates bend the usual line, and for texts
+# whose duplicates bend that one, too.
 LARGER_P_VALUES, LARGEST_P_VALUES = (3e-2, 3e-3), (3e-1, 3e-2)
 # Copies stand apart if this share of the pairs at some rate stays at a twentieth of it. In
 # simulations it was 0.9 or more of near copies, and below 0.7 of series and of distant copies.
