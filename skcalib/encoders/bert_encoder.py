@@ -216,8 +216,8 @@ class BertEncoder(WithMemory, TextTransformer):
     _files: ClassVar[ModelFiles | None] = None  # in an instance if a pickle brought them
     _stores_weights = False
 
-    @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
         """Check texts and parameters against the model, and remember the model.
 

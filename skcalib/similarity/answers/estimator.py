@@ -141,8 +141,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     __metadata_request__fit = {"unanswerable": UNUSED, "queries": UNUSED}
     _state_version = 7
 
-    @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, *, queries: Any = None, unanswerable: Any = None) -> Self:
         """Store questions with their answers, and find the threshold.
 

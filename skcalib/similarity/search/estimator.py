@@ -184,8 +184,8 @@ class SearchEncoder(TextTransformer):
     }
     _state_version = 4
 
-    @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None, *, queries: Any = None) -> Self:
         """Learn both means and the hubs, and keep the documents.
 
