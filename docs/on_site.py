@@ -2,7 +2,7 @@
 
 Pages link to a script of ``examples/`` and, in the reference, to the module of a name. The site
 has pages of their own for these. What only the site has stands in comments, which a git host
-hides: ``<!-- toctree: ... -->`` and ``<!-- code: FILE -->``.
+hides: ``<!-- toctree: ... -->``, of pages or of ``Title <page>``, and ``<!-- code: FILE -->``.
 """
 
 import re
@@ -19,7 +19,7 @@ FULL = public_names()
 
 
 def toctree(comment):
-    pages = comment[1].split()
+    pages = re.findall(r"\w+ <\S+>|\S+", comment[1])
     glob = ":glob:\n" if any("*" in page for page in pages) else ""
     return "\n".join(["```{toctree}", f":hidden:\n{glob}", *pages, "```"])
 

@@ -35,7 +35,7 @@ if os.environ.get("SKCALIB_DATA"):
 else:
     pairs, grades = load_toy_sts(return_X_y=True)
 
-word_vectors, _, words = word_embeddings(minilm_path())
+word_vectors, words = word_embeddings(minilm_path())
 first = {word: i for i, word in reversed(list(enumerate(words)))}  # some occur twice
 counts = CountVectorizer(vocabulary=list(first)).transform(pairs.ravel())
 averages = counts @ word_vectors[list(first.values())] / np.maximum(counts.sum(axis=1), 1)

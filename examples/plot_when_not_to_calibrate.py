@@ -130,7 +130,7 @@ def same_kind(X):
 
 sentences = np.random.default_rng(0).permutation(np.unique(pairs.astype(str)))
 aside, sentences = np.split(sentences, [len(sentences) // 3])
-words = [w for w in word_embeddings(minilm_path())[2] if w.isalpha() and len(w) > 2]
+words = [w for w in word_embeddings(minilm_path())[1] if w.isalpha() and len(w) > 2]
 words = [w for w in words[:5000] if w not in set(things)]
 for label, layer in (("embedding layer", 0), ("last layer, fine-tuned", -1)):
     encoder = BertEncoder(minilm_path(), layers=layer, memory=memory).fit(things)

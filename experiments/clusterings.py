@@ -32,7 +32,7 @@ def clusterings(units, k):
 def rows(encode, options):
     texts, topics = labeled("news", "test", options.most or 2000)
     k, vectors = len(np.unique(topics)), encode(texts)
-    names = "raw", "whitened", "told", "smoothed", "told and smoothed"
+    names = "raw", "whitened", "n_groups", "smoothed", "n_groups and smoothed"
     for step, map_ in (some(names, k) | {"PCA(5)": PCA(5, random_state=0)}).items():
         units = unit(map_.fit_transform(vectors))
         for name, found in clusterings(units, k):

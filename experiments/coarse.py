@@ -20,8 +20,8 @@ from sklearn.preprocessing import FunctionTransformer
 from skcalib import Whitening
 
 NUMBERS = 2, 8, 32, 128, 512, 2048
-STEPS = "raw", "centered", "PCA(128)", "PCA(groups)", "whitened", "told"
-STEPS += "smoothed", "told and smoothed"
+STEPS = "raw", "centered", "PCA(128)", "PCA(groups)", "whitened", "n_groups"
+STEPS += "smoothed", "n_groups and smoothed"
 
 
 def cells(encode, options):

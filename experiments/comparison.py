@@ -2,7 +2,7 @@
 
 The fits use 4,000 of STS-B's training sentences ("STS") or those that are in no test set ("STS
 unseen"), 4,000 texts of the training half of each labeled set, and, for the search,
-Cranfield's documents and queries. "told" knows the number of groups. Each score has its
+Cranfield's documents and queries. "n_groups" knows the number of groups. Each score has its
 difference to raw vectors and the 95 % interval of a paired bootstrap over pairs (STS), texts
 (labeled sets) or queries (Cranfield).
 """

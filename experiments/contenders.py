@@ -84,10 +84,10 @@ def steps(n_groups=None):
         "smoothed": make_pipeline(whitened, smoothing),
     }
     if n_groups is not None:
-        told = Whitening(noise="auto", n_groups=n_groups)
+        grouped = Whitening(noise="auto", n_groups=n_groups)
         found["PCA(groups)"] = PCA(n_groups, random_state=0)
-        found["told"] = told
-        found["told and smoothed"] = make_pipeline(told, smoothing)
+        found["n_groups"] = grouped
+        found["n_groups and smoothed"] = make_pipeline(grouped, smoothing)
     return found
 
 

@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import Whitening
 
-STEPS = "centered", "PCA(128)", "PCA(groups)", "whitened", "told"
+STEPS = "centered", "PCA(128)", "PCA(groups)", "whitened", "n_groups"
 SHARES = 0.9, 0.7, 0.5
 MOST, FEW, SCORED = 2000, 200, 1600
 LITTLE = -1.2

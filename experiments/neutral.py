@@ -16,7 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 from skcalib import Whitening
 
 DEPTHS = {"minilm": 6, "e5": 12, "mpnet": 12}
-STEPS = "centered", "PCA(128)", "PCA(groups)", "whitened", "told"
+STEPS = "centered", "PCA(128)", "PCA(groups)", "whitened", "n_groups"
 STRONG = {
     "many": Whitening(noise="auto", n_groups="many"),
     "exact": Whitening(tol=1e-6),  # without directions that few texts do not span

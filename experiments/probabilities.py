@@ -3,28 +3,25 @@
 The sets, the pool and the test texts are those of `classes`. "error" is the expected
 calibration error of the most probable class over 15 bins of equal width, times 100, and
 "accuracy" the share of correct classes, times 100, also where classes are skewed. "n labels"
-are means of two draws of n labeled texts a class. "8 drawn" are as many, drawn from the whole
-pool, so that frequent classes have more, and each class at least one. "half wrong" names half
-of the classes by the name of another.
+are means of two draws of n labeled texts a class. "half wrong" names half of the classes by the
+name of another.
 
-"ours" is `predict_proba`, and "at 0.05" the same with the temperature that is used without
-labels. The logistic regressions are fitted on the labeled texts' vectors of ``encoder_``.
+"ours" is `predict_proba`. The logistic regressions are fitted on the labeled texts' vectors of
+``encoder_``.
 """
 
 from collections import defaultdict
-from functools import partial
 
 import numpy as np
 from classes import Bench
 from data import SETS
 from measures import unit
-from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from skcalib import ZeroShotClassifier
 
-LABELS, DRAWS, BINS = (3, 8, 20), 2, 15
+LABELS, DRAWS, BINS = (3, 20), 2, 15
 
 
 def rows(encode, options):
@@ -34,9 +31,9 @@ def rows(encode, options):
             for names in ("names", "half wrong"):
                 model = fitted(bench, named=names)
                 yield row(name, names, "ours", [measured(bench, model.predict_proba)])
-        for labels in (*(f"{n} labels" for n in LABELS), "8 drawn"):
-            for step, draws in of_labels(bench, labels, is_named).items():
-                yield row(name, labels, step, draws)
+        for n in LABELS:
+            for step, draws in of_labels(bench, n, is_named).items():
+                yield row(name, f"{n} labels", step, draws)
 
 
 def row(name, labels, step, draws):
@@ -44,20 +41,21 @@ def row(name, labels, step, draws):
     return {"set": name, "labels": labels, "step": step} | {k: f"{v:.3g}" for k, v in values}
 
 
-def of_labels(bench, labels, is_named):
+def of_labels(bench, n, is_named):
     """Return what each model has in each draw."""
     found = defaultdict(list)
     kinds = {None: "ours, without names"}
     if is_named:
         kinds |= {"names": "ours, with names", "half wrong": "ours, half of the names wrong"}
     for seed in range(DRAWS):
-        known = drawn(bench, labels, np.random.default_rng(seed))
+        order = np.random.default_rng(seed).permutation(len(bench.pool))
+        known = np.concatenate(
+            [order[bench.pool_labels[order] == c][:n] for c in bench.classes]
+        )
         for names, step in kinds.items():
             model = fitted(bench, known, names)
             found[step].append(measured(bench, model.predict_proba))
             if names is None:
-                at_usual = measured(bench, partial(usual, model))
-                found["ours, without names, at 0.05"].append(at_usual)
                 X = unit(model.encoder_.transform(bench.pool[known]))
                 new = unit(model.encoder_.transform(bench.new))
         for C in (10, 100):
@@ -65,17 +63,6 @@ def of_labels(bench, labels, is_named):
             of_new = scores(bench, logistic.predict_proba(new))
             found[f"logistic regression, C={C}"].append(of_new)
     return found
-
-
-def drawn(bench, labels, rng):
-    """Return the rows of labeled texts."""
-    n, kind = labels.split()
-    order = rng.permutation(len(bench.pool))
-    of_class = [order[bench.pool_labels[order] == label] for label in bench.classes]
-    if kind == "labels":
-        return np.concatenate([rows[: int(n)] for rows in of_class])
-    first = [rows[0] for rows in of_class]
-    return np.unique([*first, *order[: (int(n) - 1) * len(bench.classes)]])
 
 
 def fitted(bench, known=(), named=None):
@@ -87,12 +74,6 @@ def fitted(bench, known=(), named=None):
     y[list(known)] = bench.pool_labels[list(known)]
     model = ZeroShotClassifier(bench.encoder, names if named else None)
     return model.fit(list(bench.pool), y)
-
-
-def usual(model, texts):
-    scores = model.decision_function(texts)
-    scores = np.c_[-scores, scores] / 2 if scores.ndim == 1 else scores
-    return softmax(scores / 0.05, axis=1)
 
 
 def measured(bench, probabilities):

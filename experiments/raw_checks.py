@@ -23,10 +23,11 @@ from raw_depths import stored as stored_depths
 from raw_sts import FEATURES, STEPS, stored
 from sklearn.covariance import LedoitWolf
 from sklearn.metrics import roc_auc_score
+from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import CalibrationSearch, NormalizingFlow, Whitening
-from skcalib.inspection import word_embeddings, word_frequency_bias
+from skcalib.inspection import word_embeddings
 
 SEARCHED = "STS-B", "Banking77", "news", "biomedical", "emotions"
 SEARCH = {"layers": [*KEPT["layers"]], "pooling": [*KEPT["pooling"]], "n_texts": 400}
@@ -38,6 +39,12 @@ CANDIDATES = {
     "strong": STEPS["many"],
 }
 GRADES = (0, 1), (1, 2), (2, 3), (3, 4), (4, 5)
+RANKS = {  # of table 1 of the BERT-flow paper
+    "0-100": slice(100),
+    "100-500": slice(100, 500),
+    "500-5K": slice(500, 5000),
+    "5K-10K": slice(5000, 10000),
+}
 TRAINED = {"untrained": 1e-12, "flow": 1e-3}  # by their learning rates
 
 
@@ -110,14 +117,19 @@ def densities(encode, options):
 
 
 def frequencies(encode, options):
-    vectors, ranks, _ = word_embeddings(encode.bert().model)
+    vectors = word_embeddings(encode.bert().model)[0]  # by falling frequency
     steps = {"raw": FunctionTransformer(), "exact": Whitening(), "auto": STEPS["auto"]}
     for step, map_ in steps.items():
-        bias = word_frequency_bias(map_.fit(vectors).transform(vectors), ranks)
-        for what, values in (("norm", bias.mean_norm), ("distance", bias.knn_distance[0])):
+        X = map_.fit(vectors).transform(vectors)
+        search = NearestNeighbors(n_neighbors=4, algorithm="brute").fit(X - X.mean(axis=0))
+        counted = (X - X.mean(axis=0))[: RANKS["5K-10K"].stop]
+        distances = search.kneighbors(counted)[0][:, 1:].mean(axis=1)
+        norms = np.linalg.norm(X, axis=1)
+        for what, values in (("norm", norms), ("distance", distances)):
             row = {"question": "word frequency", "vectors": "embeddings", "part": what}
-            shares = (f"{value:.2f}" for value in values / values[-1])
-            yield row | {"step": step} | dict(zip(bias.bins, shares, strict=True))
+            means = {name: values[ranks].mean() for name, ranks in RANKS.items()}
+            shares = {name: f"{mean / means['5K-10K']:.2f}" for name, mean in means.items()}
+            yield row | {"step": step} | shares
 
 
 def searches(encode, options):

@@ -3,8 +3,8 @@
 Cells are seven depths of 30 blocks under four poolings: means, means without the first token,
 the last token, and the last token with words around the text. 500 training texts are fitted and
 500 test texts scored by R-precision of each labeled set; STS-B's test pairs are scored by
-Spearman's rho after a fit on their sentences. "told" knows the number of groups; "raw" is the
-score itself.
+Spearman's rho after a fit on their sentences. "n_groups" knows the number of groups; "raw" is
+the score itself.
 """
 
 import numpy as np
@@ -43,7 +43,7 @@ def steps(n_groups):
         "exact": Whitening(tol=1e-6),  # without directions that few texts do not span
     }
     if n_groups is not None:
-        found["told"] = Whitening(noise="auto", n_groups=n_groups)
+        found["n_groups"] = Whitening(noise="auto", n_groups=n_groups)
         found["PCA(groups)"] = PCA(n_groups, random_state=0)
     return found
 

@@ -5,15 +5,13 @@ of the other half, without judgments. "whole" is an index of all documents, as i
 "without" lacks those that answer a query of the bank and no scored one, so that nothing is
 learned about the documents that are searched. "none" has no bank.
 
-"vectors" is `SearchEncoder` without words, as are those with another "power" of its whitening.
-"fixed weight" gives a standard deviation of the words .15 of one of the vectors in place of the
-weight of the bank, "other words" gives each query the words of another one, and "BM25" and
-"reciprocal ranks" (of BM25 and raw vectors) are what others use. "recipe" whitens documents and
-bank together, after the difference of the two sides is subtracted. "frequent answers" are
-questions of Banking77 against one question of each intent, which answers all of its intent.
-"tools" are requests that need two tools each, "CACM" verbose queries. The sentences of STS-B in
-Spanish, German and French search their English translations; other banks of "Spanish" are
-English.
+"vectors" is `SearchEncoder` without words, "power=0" also without a whitening. "fixed weight"
+gives a standard deviation of the words .15 of one of the vectors in place of the weight of the
+bank, "other words" gives each query the words of another one, and "BM25" and "reciprocal ranks"
+(of BM25 and raw vectors) are what others use. "frequent answers" are questions of Banking77
+against one question of each intent, which answers all of its intent. "tools" are requests that
+need two tools each, "CACM" verbose queries. The sentences of STS-B in Spanish, German and
+French search their English translations; other banks of "Spanish" are English.
 
 "difference" is to raw vectors, and "worst" is that of the worst draw. In the rows of all sets
 these are the mean over sets, and the least mean of a set.
@@ -24,14 +22,13 @@ import numpy as np
 from data import MATCHES, cranfield, labeled, match, pairs, side
 from measures import ndcg, unit
 
-from skcalib import GroupErasure, SearchEncoder, TextEncoder, Whitening
+from skcalib import SearchEncoder, TextEncoder
 
 DRAWS, BANKS = 5, (30, 100, 300)
 SEARCHES = {
     "search": {},
     "vectors": {"lexical": None},
     "power=0": {"power": 0, "lexical": None},
-    "power=0.25": {"power": 0.25, "lexical": None},
 }
 LANGUAGES = {"Spanish": "es", "German": "de", "French": "fr"}
 JUDGED = {"CACM": "cacm", "tools": "tools"}
@@ -181,14 +178,10 @@ def ranks(*found):
 
 def contenders(by_side, documents, bank, asked):
     """Return the scores of queries with documents, by each step."""
-    D, B, Q = by_side[True](documents), by_side[False](bank), by_side[False](asked)
-    both, groups = np.vstack([D, B]), np.repeat(["document", "query"], [len(D), len(B)])
-    erasure = GroupErasure().fit(both, groups=groups)
-    after = Whitening(noise="auto").fit(erasure.transform(both))
-    recipe = [unit(after.transform(erasure.transform(side))) for side in (Q, D)]
+    D, Q = by_side[True](documents), by_side[False](asked)
     ways = {"two means": {"hub_weight": 0, "power": 0, "lexical": None}} | SEARCHES
     searches = {step: fitted(by_side, documents, bank, p) for step, p in ways.items()}
-    steps = {"raw": Q @ D.T, "recipe": recipe[0] @ recipe[1].T}
+    steps = {"raw": Q @ D.T}
     steps |= {step: scores(search, asked) for step, search in searches.items()}
     search, dense = searches["search"], steps["vectors"]
     words = scores(search, asked) - search.encode_query(asked).dense @ search.vectors_.T

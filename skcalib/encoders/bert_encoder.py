@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 
 def _of_recipe(name: str, doc: str) -> Any:
     """Return a property that is an entry of the recipe."""
-    return property(lambda self: getattr(self._recipe, name), doc=doc)
+
+    def entry(self: Any) -> Any:  # numpydoc reads the source of a def, not of a lambda
+        return getattr(self._recipe, name)
+
+    return property(entry, doc=doc)
 
 
 @estimator
@@ -212,8 +216,8 @@ class BertEncoder(WithMemory, TextTransformer):
     _files: ClassVar[ModelFiles | None] = None  # in an instance if a pickle brought them
     _stores_weights = False
 
-    @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
         """Check texts and parameters against the model, and remember the model.
 

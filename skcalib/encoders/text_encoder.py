@@ -117,8 +117,8 @@ class TextEncoder(WithMemory, TextTransformer):
         state = super().__getstate__()
         return {key: value for key, value in state.items() if key != "_shared"}
 
-    @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
         """Check the texts, and learn the width of the vectors from the first text.
 
@@ -136,8 +136,8 @@ class TextEncoder(WithMemory, TextTransformer):
         self._n_features_out = self._encode(texts[:1]).shape[1]
         return self
 
-    @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit_transform(self, X: Any, y: None = None) -> np.ndarray:
         """Fit, and encode the texts in full requests.
 

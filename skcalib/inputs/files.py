@@ -1,11 +1,9 @@
 """Files of texts: their lines, and the rows of tables in CSV, JSON and Parquet."""
 
 import csv
-import gzip
 import json
 import re
 import sys
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
@@ -37,26 +35,20 @@ def is_table(file: Path) -> bool:
 def lines_of(file: Path, *, blank: bool = False) -> Iterator[tuple[Place, str]]:
     """Yield the place and the text of each line of a file; blank lines only with ``blank``.
 
-    A file that ends with .gz is unpacked, and "-" is standard input.
+    "-" is standard input.
     """
-    name = _name(file)
-    try:
-        with _opened(file) as stream:
-            # Lines end at line feeds and carriage returns; `splitlines` knows other ends, too.
-            for number, line in enumerate(stream, 1):
-                place = f"{name}, line {number}"
-                if NOT_UTF8.search(line):
-                    raise ValueError(
-                        f"{place} is not UTF-8, or has a NUL character. Convert the file, for "
-                        "instance with: iconv -f latin1 -t utf-8, or -f utf-16; save a "
-                        "spreadsheet as CSV"
-                    )
-                if blank or line.strip():
-                    yield place, line.rstrip("\n")
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(
-            f"{name} is not a whole gzip file: {error}. Compress it again, or leave out .gz."
-        ) from error
+    with _opened(file) as stream:
+        # Lines end at line feeds and carriage returns; `splitlines` knows other ends, too.
+        for number, line in enumerate(stream, 1):
+            place = f"{_name(file)}, line {number}"
+            if NOT_UTF8.search(line):
+                raise ValueError(
+                    f"{place} is not UTF-8, or has a NUL character. Convert the file, for "
+                    "instance with: iconv -f latin1 -t utf-8, or -f utf-16; unpack it if it is "
+                    "compressed; save a spreadsheet as CSV"
+                )
+            if blank or line.strip():
+                yield place, line.rstrip("\n")
 
 
 def rows_of(file: Path, columns: Sequence[str] = ()) -> Iterator[tuple[Place, Row]]:
@@ -204,9 +196,6 @@ def _opened(file: Path) -> Iterator[TextIO]:
             yield stream
         finally:
             stream.detach()  # or it would close standard input
-    elif file.suffix.lower() == ".gz":
-        with gzip.open(file, "rt", **encoding) as stream:
-            yield stream
     else:
         with file.open(**encoding) as stream:
             yield stream
@@ -217,6 +206,6 @@ def _name(file: Path) -> str:
 
 
 def _ending(file: Path) -> str:
-    """Return the ending of a file, without that of gzip, if it is one of `TABLES`."""
-    ending = Path(re.sub(r"\.gz$", "", file.name.lower())).suffix
+    """Return the ending of a file if it is one of `TABLES`."""
+    ending = file.suffix.lower()
     return ending if ending in TABLES else ""

@@ -5,20 +5,13 @@ The displays follow scikit-learn's: ``from_estimator`` or ``from_vectors`` makes
 (extra ``plot``) is imported when a display is drawn.
 """
 
-from skcalib.inspection._displays import CosineDisplay, FrequencyDisplay, SpectrumDisplay
+from skcalib.inspection._displays import CosineDisplay, SpectrumDisplay
 from skcalib.inspection._token_similarity import TokenSimilarityDisplay
-from skcalib.inspection._word_frequency import (
-    FrequencyBias,
-    word_embeddings,
-    word_frequency_bias,
-)
+from skcalib.inspection._words import word_embeddings
 
 __all__ = [
     "CosineDisplay",
-    "FrequencyBias",
-    "FrequencyDisplay",
     "SpectrumDisplay",
     "TokenSimilarityDisplay",
     "word_embeddings",
-    "word_frequency_bias",
 ]

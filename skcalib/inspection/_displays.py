@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 from sklearn.base import BaseEstimator
-from sklearn.utils.extmath import svd_flip
 
 from skcalib.base import import_package
 from skcalib.inputs.vectors import check_vectors, unit_rows
-from skcalib.inspection._word_frequency import checked_ranks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,7 +66,7 @@ class _VectorDisplay(Display):
         cls,
         estimator: BaseEstimator,
         X: Any,
-        *args: ArrayLike,
+        *,
         name: str | None = None,
         ax: Axes | None = None,
         **kwargs: Any,
@@ -81,10 +79,8 @@ class _VectorDisplay(Display):
             With ``transform``, such as a pipeline of `BertEncoder` and `Whitening`.
         X : array-like
             Its input: texts, or vectors for a calibrator alone.
-        *args : array-like
-            As in `from_vectors`.
         name : str or None, default=None
-            For legend or title; None uses the name of the estimator's class.
+            For the legend; None uses the name of the estimator's class.
         ax, **kwargs
             As in `from_vectors`.
 
@@ -93,13 +89,13 @@ class _VectorDisplay(Display):
         display : object of this class
         """
         name = type(estimator).__name__ if name is None else name
-        return cls.from_vectors(estimator.transform(X), *args, name=name, ax=ax, **kwargs)
+        return cls.from_vectors(estimator.transform(X), name=name, ax=ax, **kwargs)
 
     @classmethod
     def from_vectors(
         cls,
         X: ArrayLike,
-        *args: ArrayLike,
+        *,
         name: str | None = None,
         ax: Axes | None = None,
         **kwargs: Any,
@@ -110,12 +106,9 @@ class _VectorDisplay(Display):
         ----------
         X : array-like of shape (n_samples, d)
             Vectors. `SpectrumDisplay` needs one that is not zero. `CosineDisplay` uses at most
-            1000, evenly spaced. `FrequencyDisplay` needs two dimensions or more.
-        *args
-            For `FrequencyDisplay`, the frequency rank of each vector's word, 0 for the most
-            frequent: array-like of shape (n_samples,).
+            1000, evenly spaced.
         name : str or None, default=None
-            For legend or title.
+            For the legend.
         ax : matplotlib Axes or None, default=None
             Where to draw; None makes a new figure.
         **kwargs
@@ -130,9 +123,9 @@ class _VectorDisplay(Display):
         ImportError
             If matplotlib is missing.
         ValueError
-            If vectors or ranks are not finite, or a rank is negative.
+            If vectors are not finite.
         """
-        return cls(*cls._measure(X, *args), name=name).plot(ax, **kwargs)
+        return cls(*cls._measure(X), name=name).plot(ax, **kwargs)
 
 
 @dataclass(eq=False, repr=False)
@@ -228,71 +221,10 @@ class CosineDisplay(_VectorDisplay):
         n = len(vectors)
         vectors = vectors[np.linspace(0, n - 1, min(n, ROWS_OF_COSINES)).astype(int)]
         unit, _ = unit_rows(vectors)
-        cosines = (unit @ unit.T)[np.triu_indices(len(unit), 1)]
-        return (cosines,)
+        return ((unit @ unit.T)[np.triu_indices(len(unit), 1)],)
 
     def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:
         # Fixed bins, so that overlaid histograms compare.
         style = {"bins": np.linspace(-1, 1, 101), "density": True, "alpha": 0.6, **kwargs}
         self.bars_ = ax.hist(self.cosines, **{"label": self.name, **style})[2]
         ax.set(xlabel="cosine of two different texts", ylabel="density")
-
-
-@dataclass(eq=False, repr=False)
-class FrequencyDisplay(_VectorDisplay):
-    """Vectors of words in their two leading singular directions, colored by frequency.
-
-    Figure 1 of the BERT-flow paper [1]_: where frequency biases the space, frequent words
-    lie close together near the origin and rare ones spread far out.
-
-    Parameters
-    ----------
-    projection : ndarray of shape (n_words, 2)
-        Coordinates along the two leading right singular vectors, not centered.
-    ranks : ndarray of shape (n_words,)
-        Frequency rank of each word, 0 for the most frequent.
-    name : str or None, default=None
-        Title.
-
-    Attributes
-    ----------
-    scatter_ : matplotlib PathCollection
-    colorbar_ : matplotlib Colorbar
-    ax_ : matplotlib Axes
-    figure_ : matplotlib Figure
-
-    References
-    ----------
-    .. [1] Li et al. (2020), "On the Sentence Embeddings from Pre-trained Language Models",
-           EMNLP, arXiv:2011.05864.
-
-    Examples
-    --------
-    >>> from skcalib.datasets import minilm_path
-    >>> from skcalib.inspection import FrequencyDisplay, word_embeddings
-    >>> vectors, ranks, words = word_embeddings(minilm_path())
-    >>> display = FrequencyDisplay.from_vectors(vectors[:2000], ranks[:2000])
-    >>> display.projection.shape
-    (2000, 2)
-    """
-
-    projection: np.ndarray
-    ranks: np.ndarray
-
-    @staticmethod
-    def _measure(X: ArrayLike, ranks: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        vectors = check_vectors(X, ensure_min_features=2, ensure_min_samples=2)
-        places = checked_ranks(ranks, vectors)
-        u, s, vt = linalg.svd(vectors, full_matrices=False)
-        u, vt = svd_flip(u, vt, u_based_decision=False)
-        return u[:, :2] * s[:2], places
-
-    def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:
-        # Zipf's law: equal steps of color are equal ratios of frequency.
-        # The many rare words go first, so that they do not cover the few frequent ones.
-        order = np.argsort(-self.ranks, kind="stable")
-        style = {"s": 4, "cmap": "viridis", **kwargs, "c": np.log10(1 + self.ranks[order])}
-        self.scatter_ = ax.scatter(*self.projection[order].T, **style)
-        self.colorbar_ = self.figure_.colorbar(self.scatter_, ax=ax, label="log10(1 + rank)")
-        names = {"xlabel": "first singular direction", "ylabel": "second singular direction"}
-        ax.set(**names, title=self.name)

@@ -86,8 +86,8 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     __metadata_request__fit = {"groups": False}
     _state_version = 11
 
-    @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: None = None, groups: Any = None) -> Self:
         """Fit the encoder on the distinct texts of ``X``.
 

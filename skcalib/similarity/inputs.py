@@ -25,19 +25,16 @@ class Side:
         self.space, self.width = space, width
 
     @classmethod
-    def fitted(
-        cls, estimator: Any, X: Any, side: str | None = None
-    ) -> tuple["Side", np.ndarray]:
-        """Fit the ``encoder`` of an estimator on texts, or check vectors; return unit rows.
+    def fitted(cls, estimator: Any, X: Any) -> tuple["Side", np.ndarray]:
+        """Fit the ``encoder`` of an estimator on documents, or check vectors.
 
-        The encoder is that of a ``side``, "query" or "document", if its model declares one.
+        Return the side of documents, if the model declares sides, and unit rows.
         """
         if estimator.encoder is None:
             unit = unit_vectors(checked_rows(estimator, X, reset=True))
             warn_of_silent(~unit.any(axis=1))
             return cls(None, unit.shape[1]), unit
-        encoder = estimator.encoder if side is None else of_side(estimator.encoder, side)
-        space = TextSpace(encoder)
+        space = TextSpace(of_side(estimator.encoder, "document"))
         unit = space.fit_unit(as_texts(X))
         return cls(space, unit.shape[1]), unit
 

@@ -46,10 +46,6 @@ class RateLine:
         """Cosine of a p-value."""
         return float(np.tanh(self.at_one + self.slope * np.log10(p_value)))
 
-    def p_value(self, cosine: float) -> float:
-        """P-value of a cosine."""
-        return float(10 ** ((np.arctanh(min(cosine, 1 - 1e-6)) - self.at_one) / self.slope))
-
 
 @dataclass(frozen=True)
 class PairCounts:
@@ -116,14 +112,6 @@ class PairCounts:
         """Least similarity whose p-value is at most this."""
         n_at_most = np.searchsorted(self._p_values[::-1], p_value, side="right")
         return (self.first + len(self.counts) - n_at_most - MARGIN) / BINS
-
-    def without(self, similarity: np.ndarray) -> Self:
-        """Leave out similarities that were counted."""
-        less = type(self).of(similarity, self.new)
-        counts = self.counts.astype(np.int64)
-        start = less.first - self.first
-        counts[start : start + len(less.counts)] -= less.counts
-        return replace(self, counts=np.maximum(counts, 0))  # where rounding changed a bin
 
     def line(self, p_values: tuple[float, float] = FITTED_P_VALUES) -> RateLine:
         """Fit a line to p-values at which related pairs hardly count."""

@@ -54,6 +54,21 @@ def test_trained_outputs_are_only_centered_and_filtered(n, constants, k):
     assert_array_equal(by_hand.fit_transform(X), whitening.transform(X))
 
 
+@pytest.mark.parametrize("offset", [0.5, 5.0])
+def test_of_a_narrow_cone_less_of_the_mean_is_kept(offset):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, D)) + rng.choice([-offset, offset], D)
+    whitening = Whitening(noise="auto").fit(X)
+    left = cosines(whitening.transform(X))[np.triu_indices(len(X), 1)].mean()
+    kept = 1 - whitening.centering_
+    if offset == 0.5:  # a fifth of it leaves next to nothing
+        assert (whitening.power_, kept) == (0, pytest.approx(0.2))
+        assert left < 0.02
+    else:  # a fifth would leave a mean cosine of a half
+        assert kept < 0.11
+        assert left == pytest.approx(0.2, abs=0.01)
+
+
 def test_a_constant_column_too_many_or_one_that_varies_is_no_trained_output():
     X = trained(constants=3)
     assert Whitening(noise="auto").fit(X).power_ == 1

@@ -16,7 +16,7 @@ SEPARATORS = {"csv": ",", "tsv": "\t", "tab": "\t"}
 
 def of_kind(kind, path):
     """Write a table of texts and labels, with a row that has no text."""
-    ending = kind.removesuffix(".gz").removeprefix("semicolons.")
+    ending = kind.removeprefix("semicolons.")
     if ending == "parquet":
         pytest.importorskip("pyarrow")
         pytest.importorskip("pandas").DataFrame(ROWS).to_parquet(path)
@@ -30,13 +30,13 @@ def of_kind(kind, path):
         frame = pytest.importorskip("pandas").DataFrame(ROWS)
         content = "\ufeff" + frame.to_csv(index=False, sep=separator)
     content = content.encode()
-    path.write_bytes(gzip.compress(content) if kind.endswith(".gz") else content)
+    path.write_bytes(content)
 
 
 KINDS = ["csv", "tsv", "tab", "semicolons.csv", "json", "lines.json", "jsonl", "parquet"]
 
 
-@pytest.fixture(params=[*KINDS, "csv.gz", "jsonl.gz", "semicolons.csv.gz"])
+@pytest.fixture(params=KINDS)
 def table(request, tmp_path):
     of_kind(request.param, tmp_path / f"texts.{request.param}")
     return str(tmp_path / f"texts.{request.param}")
@@ -66,10 +66,10 @@ def test_texts_in_names_a_line_that_is_no_object(tmp_path):
         texts_in(str(path), "text")
 
 
-@pytest.mark.parametrize("ending", ["txt", "txt.gz", "log", ""])
+@pytest.mark.parametrize("ending", ["txt", "log", ""])
 def test_texts_in_reads_lines_of_other_files(tmp_path, ending):
     path, content = tmp_path / f"texts.{ending}", b"a, b\n\n c \n"
-    path.write_bytes(gzip.compress(content) if ending.endswith("gz") else content)
+    path.write_bytes(content)
     assert texts_in(str(path)) == ["a, b", "c"]
 
 
@@ -130,12 +130,10 @@ def test_the_header_shows_the_separator(tmp_path, name, content, column, expecte
     assert texts_in(str(tmp_path / name), column) == expected
 
 
-def test_a_table_that_is_cut_off_is_named(tmp_path):
-    content = gzip.compress(b"text\n" + b"".join(b"%d\n" % i for i in range(9999)))
-    for broken in (content[:-99], gzip.decompress(content)):
-        (tmp_path / "texts.csv.gz").write_bytes(broken)
-        with pytest.raises(ValueError, match=r"texts\.csv\.gz is not a whole gzip file.*again"):
-            texts_in(str(tmp_path / "texts.csv.gz"), "text")
+def test_a_compressed_file_is_named(tmp_path):
+    (tmp_path / "texts.csv.gz").write_bytes(gzip.compress(b"text\none\n"))
+    with pytest.raises(ValueError, match=r"gz, line 1 is not UTF-8.*unpack it if it is comp"):
+        texts_in(str(tmp_path / "texts.csv.gz"), "text")
 
 
 @pytest.mark.parametrize("separator", ",;\t")

@@ -64,6 +64,11 @@ def test_a_failed_fit_leaves_nothing_fitted():
             fit([1, 2])
         with pytest.raises(NotFittedError):
             encoder.transform(TEXTS)
+        with pytest.raises(ValueError, match="'batch_size' parameter"):
+            encoder.fit(TEXTS).set_params(batch_size=0).fit(TEXTS)
+        with pytest.raises(NotFittedError):
+            encoder.transform(TEXTS)
+        encoder.set_params(batch_size=1)
 
 
 def test_what_was_answered_before_an_error_is_not_asked_for_again():

@@ -109,6 +109,7 @@ def test_a_text_of_one_token_is_that_token(tiny_sink_decoder):
     )
 
 
+@pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
 def test_graph_gives_the_vectors_of_the_pipeline_and_its_scale(
     runtime, one_layer, texts, tmp_path
 ):

@@ -265,6 +265,7 @@ def test_linear_steps_of_scikit_learn_are_modules(step, tiny_bert, texts, tmp_pa
     assert_equal_vectors(exported(pipeline, tmp_path).encode(texts), pipeline.transform(texts))
 
 
+@pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
 @pytest.mark.parametrize(
     ("params", "calibrator", "message"),
     [

@@ -78,6 +78,7 @@ def test_positions_are_averaged(tiny_bert, texts, tmp_path):
     assert not model.encode("").any()
 
 
+@pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
 @pytest.mark.parametrize(
     ("params", "steps", "message"),
     [

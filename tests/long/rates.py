@@ -198,10 +198,15 @@ def mahalanobis_rate_shrunk(source, n):
     return mahalanobis_rate(source, n, noise="auto")
 
 
-def shift_p_value(source, n):
-    """At 0.05; the new sample has copies, too."""
+def shift_p_value(source, n, rate=0.05):
+    """The new sample has copies, too."""
     X = source.fitted(n)
-    return 0.05, shift(Whitening(noise="auto").fit(X), source.fitted(40), X).p_value <= 0.05
+    return rate, shift(Whitening(noise="auto").fit(X), source.fitted(40), X).p_value <= rate
+
+
+def shift_false_alarm(source, n):
+    """Of `is_shifted`; it takes 2,000 draws."""
+    return shift_p_value(source, n, rate=0.01)
 
 
 def shift_of_some_fitted(source, n):
@@ -262,6 +267,13 @@ def lead_of_the_best_of_many(source, n):
     return 0.025, any(d.is_gain for d in leads(values, groups, seed))
 
 
+def lead_where_few_change(source, n):
+    """The same where a candidate changes one text in ten."""
+    values, groups, seed = evidence(source, n, 10)
+    changed = source.rng.random((len(values), groups[-1] + 1)) < 0.1
+    return 0.025, any(d.is_gain for d in leads(values * changed[:, groups], groups, seed))
+
+
 NUMBERS = {
     name: value
     for name, value in [*globals().items()]
@@ -272,10 +284,12 @@ NUMBERS = {
 COUNT_NEAR_COPIES = (
     rejection_rate,
     shift_p_value,
+    shift_false_alarm,
     false_pairs,
     false_pairs_of_new,
     interval_of_a_difference,
     lead_of_the_best_of_many,
+    lead_where_few_change,
 )
 
 # Promised for the fit at hand from 100 texts on, with a confidence of 0.9.

@@ -250,6 +250,24 @@ def test_new_topics_are_seen_by_their_neighbors(topics):
     assert usual.novelty.mean() == pytest.approx(100 / 500, abs=0.05)
 
 
+def test_small_topics_are_seen_where_means_and_distances_are_equal():
+    """All of these 12 are; without walks, 2."""
+    centers = np.random.default_rng(0).normal(size=(40, 30))
+    centers /= np.linalg.norm(centers, axis=1, keepdims=True)
+    centers = np.stack([centers, -centers])  # about the same mean, whatever the topics
+    found = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+
+        def of(n, *topics, rng=rng):
+            vectors = centers[rng.choice(2, n), rng.integers(*topics, n)]
+            return vectors + 0.15 * rng.normal(size=(n, 30))
+
+        fitted, new = of(600, 0, 30), np.vstack([of(180, 0, 30), of(60, 30, 40)])
+        found.append(shift(Whitening(noise="auto").fit(fitted), new, fitted).is_shifted)
+    assert np.mean(found) >= 0.75
+
+
 def test_all_new_vectors_start_at_once(topics):
     fitted, _, _ = topics
     new = of_topics(np.random.default_rng(2), 100, range(30, 40))

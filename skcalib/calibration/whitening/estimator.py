@@ -339,17 +339,6 @@ class Whitening(
         linear = self._checked_map()
         return shrunk_covariance(self.moments_.covariance(), linear.regularized.shrinkage)
 
-    def get_precision(self) -> np.ndarray:
-        """Inverse of the covariance in use; its pseudo-inverse below full rank.
-
-        Returns
-        -------
-        precision : ndarray of shape (n_features, n_features)
-            Float64, of all features regardless of `n_components`.
-        """
-        linear = self._checked_map().determined()
-        return (linear.basis / linear.regularized.eigenvalues) @ linear.basis.T
-
     def recentered(self, X: Any) -> Self:
         """Return a copy with the mean of new vectors and the same map.
 

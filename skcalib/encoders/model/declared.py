@@ -2,14 +2,16 @@
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from skcalib.encoders.model.entries import (
     CONFIG,
+    COUNT,
     MODULES,
+    checked,
     entries,
+    is_count,
     refuse_inner,
     unreadable,
 )
@@ -18,7 +20,6 @@ from skcalib.encoders.model.transformer_settings import transformer_settings
 from skcalib.encoders.poolings import POOLINGS
 
 SETTINGS, *_ = DECLARED
-COUNT = "a number, 1 or more"
 NORMALIZE = "Normalize"
 HARMLESS = {NORMALIZE, "Dropout"}  # after the pooling: they change no cosine
 
@@ -60,8 +61,8 @@ def declared(folder: Path, config: dict[str, Any]) -> Declared:
     before, pooling, after, normalizes = _pooling_module(folder)
     file, transformer = folder / SETTINGS, transformer_settings(folder)
     settings = entries(folder, SETTINGS)
-    prompts = _entry(file, settings, "prompts", _are_texts, "an object of texts by name")
-    default = _entry(file, settings, "default_prompt_name", _is_name, "a name")
+    prompts = checked(file, settings, "prompts", _are_texts, "an object of texts by name")
+    default = checked(file, settings, "default_prompt_name", _is_name, "a name")
     return Declared(
         pooling=", then ".join(filter(None, [*before, _pooling(pooling), *after])),
         declares_pooling=bool(pooling),
@@ -72,8 +73,8 @@ def declared(folder: Path, config: dict[str, Any]) -> Declared:
         max_length=transformer.max_length,
         lower_case=transformer.lower_case,
         truncation_side=transformer.truncation_side,
-        similarity=_entry(file, settings, "similarity_fn_name", _is_name, "a name"),
-        truncate_dim=_entry(file, settings, "truncate_dim", _is_count, COUNT),
+        similarity=checked(file, settings, "similarity_fn_name", _is_name, "a name"),
+        truncate_dim=checked(file, settings, "truncate_dim", is_count, COUNT),
         matryoshka_dims=_matryoshka(folder / CONFIG, config),
     )
 
@@ -124,23 +125,10 @@ def _class_of(kind: str) -> str:
 def _matryoshka(file: Path, config: dict[str, Any]) -> tuple[int, ...] | None:
     """Dimensions that a model was trained to be cut to; () for any, None if not declared."""
     name = "matryoshka_dimensions"  # where servers of models look
-    dims = _entry(file, config, name, _are_counts, "a list of numbers, 1 or more")
+    dims = checked(file, config, name, _are_counts, "a list of numbers, 1 or more")
     if dims is None:
         return () if config.get("is_matryoshka") else None
     return tuple(dims)
-
-
-def _entry(
-    file: Path, content: dict, name: str, is_right: Callable[[Any], bool], expected: str
-) -> Any:
-    """Return an entry of a file's content, or None; refuse an entry of another type."""
-    value = content.get(name)
-    if value is None or is_right(value):
-        return value
-    raise ValueError(
-        f"{file} declares {name}={value!r:.80}; expected {expected}. Correct it, or download "
-        "the model again."
-    )
 
 
 def _is_name(value: Any) -> bool:
@@ -151,12 +139,8 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(v, str | None) for v in value.values())
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 1
-
-
 def _are_counts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_count, value))
+    return isinstance(value, list) and all(map(is_count, value))
 
 
 def _pooling(config: dict) -> str:

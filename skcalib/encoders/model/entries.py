@@ -1,11 +1,13 @@
 """JSON files in the folder of a model."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 CONFIG = "config.json"
 MODULES = "modules.json"
+COUNT = "a number, 1 or more"
 
 
 def home_of(folder: Path) -> Path:
@@ -45,6 +47,24 @@ def entries(folder: Path, name: str, kind: type = dict) -> Any:
     if not isinstance(content, kind):
         raise unreadable(file)
     return content
+
+
+def checked(
+    file: Path, content: dict, name: str, is_right: Callable[[Any], bool], expected: str
+) -> Any:
+    """Return an entry of a file's content, or None; refuse an entry of another type."""
+    value = content.get(name)
+    if value is None or is_right(value):
+        return value
+    raise ValueError(
+        f"{file} declares {name}={value!r:.80}; expected {expected}. Correct it, or download "
+        "the model again."
+    )
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is a whole number, 1 or more, and no bool."""
+    return type(value) is int and value >= 1
 
 
 def refuse_inner(folder: Path) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from skcalib.encoders.model.entries import entries
+from skcalib.encoders.model.entries import COUNT, checked, entries, is_count
 from skcalib.encoders.model.files import TRANSFORMER
 
 BUCKETS = "processing_kwargs", "processor_kwargs", "tokenizer_args"  # of further entries
+SIDES = ["left", "right"]
 FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 
 
@@ -97,20 +98,11 @@ def _settings(file: Path, content: dict[str, Any]) -> TransformerSettings:
             _collect(file, "", {name: value}, ENTRIES, read)
     lengths = ("max_length", "model_max_length", "max_seq_length")
     named = next((name for name in lengths if read.get(name) is not None), lengths[-1])
-    length, lower = read.get(named), read.get("do_lower_case", False)
-    side = read.get("truncation_side")
-    is_length = length is None or (type(length) is int and length >= 1)
-    for name, value, is_right, expected in (
-        (named, length, is_length, "a number, 1 or more"),
-        ("do_lower_case", lower, lower in (None, True, False), "true or false"),
-        ("truncation_side", side, side in (None, "left", "right"), "'left' or 'right'"),
-    ):
-        if not is_right:
-            raise ValueError(
-                f"{file} declares {name}={value!r:.80}; expected {expected}. Correct it, or "
-                "download the model again."
-            )
-    return TransformerSettings(length, bool(lower), side)
+    return TransformerSettings(
+        checked(file, read, named, is_count, COUNT),
+        bool(checked(file, read, "do_lower_case", lambda v: v in (True, False), "a boolean")),
+        checked(file, read, "truncation_side", SIDES.__contains__, "'left' or 'right'"),
+    )
 
 
 def _collect(

@@ -141,8 +141,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     __metadata_request__fit = {"unanswerable": UNUSED, "queries": UNUSED}
     _state_version = 7
 
-    @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, *, queries: Any = None, unanswerable: Any = None) -> Self:
         """Store questions with their answers, and find the threshold.
 
@@ -194,7 +194,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 "The SearchEncoder of a NearestAnswer has no encoder; it compares questions as "
                 "texts. Set its encoder."
             )
-        index, unit = SearchIndex.learned(search, [*stored], queries, _codes(stored)[1])
+        index, unit = SearchIndex.learned(search, [*stored], queries, _codes(stored))
         space: Any = index.document_side.space
         if calibrates(space.encoder) and not space.is_frozen:
             warn(
@@ -238,7 +238,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         stored = {
             text: (known | added)[text] for text in np.array([*known, *more], object)[order]
         }
-        index = index.with_documents(unit[order], [*stored], _codes(stored)[1])
+        index = index.with_documents(unit[order], [*stored], _codes(stored))
         # A copy: an error leaves the store as it is.
         return self._keep(stored, unit[order], copy(self.search_), index, self._unanswerable)
 
@@ -361,38 +361,18 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         index: SearchIndex,
         unanswerable: tuple[list[str], np.ndarray, Any] | None,
     ) -> Self:
-        """Find the threshold, then keep the questions, which a fitted search has."""
-        different, codes = _codes(stored)
+        """Find the threshold, then keep the questions, which a fitted index has."""
         questions, answers = (
             np.fromiter(part, object, len(stored)) for part in (stored, stored.values())
         )
-        keys = Keys.of(codes, stored, guard_of_fit(self.guard))
-        rate, confidence = self.false_positive_rate, None
-        if unanswerable is not None:
+        keys, confidence = Keys.of(_codes(stored), stored, guard_of_fit(self.guard)), None
+        if unanswerable is None:
+            threshold = self._threshold_by_answers(questions, unit, search, index, keys)
+        else:
             texts, place, asked = unanswerable
             best, _ = best_allowed(index, asked, keys, keys.asked(texts), most=MOST_COMPARED)
+            rate = self.false_positive_rate
             threshold, confidence = promised(best, place, rate, self.confidence)
-        elif len(different) > 1:
-            # As if their own answers were not stored: those of other answers do not change.
-            content = np.flatnonzero(unit.any(axis=1))
-            drawn = content[np.random.default_rng(0).permutation(len(content))[:ASKED]]
-            texts, vectors = questions[drawn].tolist(), unit[drawn]
-            if index.query_side is not index.document_side:  # otherwise as they are
-                vectors = index.query_side.unit(search, texts)
-            asked = index.queries(vectors, texts)
-            best, _ = best_allowed(index, asked, keys, keys[drawn], most=MOST_COMPARED)
-            threshold = promised_by_answers(best, codes[drawn], rate)
-            if len(different) < (needed := n_needed(rate, new=2)):
-                warn(
-                    f"false_positive_rate={rate:g} needs {needed:,} different answers to "
-                    f"estimate how much they differ; got {len(different)}, so false positives "
-                    "may be more frequent. Give `unanswerable` questions."
-                )
-        else:
-            raise ValueError(
-                f"All questions have the answer {answers[0]!r:.60}. Give questions with other "
-                "answers, or `unanswerable` ones, to estimate the threshold."
-            )
         some = np.random.default_rng(0).permutation(len(questions))[:SAMPLED]
         found = index.nearest(index.queries(unit[some], questions[some].tolist()), 1)[0]
         if threshold > found.max():
@@ -408,12 +388,43 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         self.questions_, self.answers_ = questions, answers
         return self
 
+    def _threshold_by_answers(
+        self,
+        questions: np.ndarray,
+        unit: np.ndarray,
+        search: SearchEncoder,
+        index: SearchIndex,
+        keys: Keys,
+    ) -> float:
+        """Ask stored questions as if their own answers were not stored; no other changes."""
+        n, rate = keys.answers.max() + 1, self.false_positive_rate
+        if n == 1:
+            raise ValueError(
+                f"All {len(questions)} questions have one answer. Give questions with other "
+                "answers, or `unanswerable` ones, to estimate the threshold."
+            )
+        content = np.flatnonzero(unit.any(axis=1))
+        drawn = content[np.random.default_rng(0).permutation(len(content))[:ASKED]]
+        texts, vectors = questions[drawn].tolist(), unit[drawn]
+        if index.query_side is not index.document_side:  # otherwise as they are
+            vectors = index.query_side.unit(search, texts)
+        asked = index.queries(vectors, texts)
+        best, _ = best_allowed(index, asked, keys, keys[drawn], most=MOST_COMPARED)
+        threshold = promised_by_answers(best, keys.answers[drawn], rate)
+        if n < (needed := n_needed(rate, new=2)):
+            warn(
+                f"false_positive_rate={rate:g} needs {needed:,} different answers to estimate "
+                f"how much they differ; got {n}, so false positives may be more frequent. Give "
+                "`unanswerable` questions."
+            )
+        return threshold
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
 
 
-def _codes(stored: dict[str, Any]) -> tuple[list[Any], np.ndarray]:
-    """Return the different answers, and which of them each question has."""
-    return distinct([identity(answer) for answer in stored.values()])
+def _codes(stored: dict[str, Any]) -> np.ndarray:
+    """Return which of the different answers each question has."""
+    return distinct([identity(answer) for answer in stored.values()])[1]

@@ -1,13 +1,11 @@
 """The score that unanswerable questions rarely exceed."""
 
 import numpy as np
-from scipy.stats import beta
 
-from skcalib.statistics.conformal import ROUNDING, n_above
+from skcalib.statistics.conformal import ENOUGH, ROUNDING, n_above, n_needed
 
 # Equal scores differ by less in float32, depending on the other rows of the product.
 MARGIN = 1e-6
-FOR_THIS_FIT = 100  # questions from which on the rate may hold for the fit, not on average
 
 
 def promised(
@@ -17,19 +15,13 @@ def promised(
 
     ``best`` of shape (n,) are the best scores of distinct questions without an answer, and
     ``place`` has the place among these of each question that came. A question counts once, or
-    as often as it came if this is stricter. If m of n scores exceed the threshold, the rate is
-    distributed as Beta(m + 1, n - m) (Vovk, 2012). Its ``confidence`` quantile keeps the rate
-    where this is possible, otherwise its mean; also returned is which, as None for the mean.
+    as often as it came if this is stricter. Also returned is the confidence with which the rate
+    holds for these scores, None if it holds on average.
     """
     n = len(best)
-    most = n_above(n, rate, "distinct questions without an answer")
-    if confidence is not None:
-        above = np.arange(n)
-        kept = beta.ppf(confidence, above + 1, n - above) <= rate + ROUNDING
-        if n >= FOR_THIS_FIT and kept[0]:
-            most = int(above[kept][-1])
-        else:
-            confidence = None
+    if confidence and n < max(ENOUGH, n_needed(rate, confidence=confidence)):
+        confidence = None
+    most = n_above(n, rate, "distinct questions without an answer", confidence=confidence)
     often = best[place]
     threshold = max(
         np.sort(best)[n - 1 - most], np.sort(often)[len(often) - 1 - most * len(often) // n]

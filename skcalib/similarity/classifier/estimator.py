@@ -13,24 +13,21 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import VersionedState, estimator, from_scratch, warn
-from skcalib.calibration.neighbors import NeighborSmoothing, smoothed
 from skcalib.compat import Interval, _fit_context
 from skcalib.cosines import EQUAL, nearness
 from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import TextInput, as_texts, distinct_sorted
-from skcalib.inputs.vectors import check_finite, unit_rows
 from skcalib.similarity.classifier.inputs import (
     in_order,
     known_labels,
     labeled_rows,
     named_classes,
 )
-from skcalib.similarity.classifier.refinement import (
-    Standard,
+from skcalib.similarity.classifier.refinement import Pool, class_means, side_by_side
+from skcalib.similarity.classifier.rejection import (
     best_cosines,
-    class_means,
     cosines_of_others,
-    evidence,
+    limit,
     near_copies,
     raw_means,
 )
@@ -108,9 +105,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     labeled texts, each counted as ten texts, and of the texts without labels that are nearest
     to it. A name counts less if it misleads: if labeled texts, each left out, are classified
     worse by labels and names than by labels alone. The more texts change their class meanwhile,
-    the less this counts, unless different examples lead to the same means: `class_means_` lie
-    between the first means and the last. With n texts and k classes, this and the smoothing
-    count n / (n + 10 k).
+    the less this counts: `class_means_` lie between the first means and the last. With n texts
+    and k classes, this and the smoothing count n / (n + 10 k).
 
     Whether a text is `other` depends on two cosines, with the mean of the nearest class: one of
     calibrated vectors, and one of vectors before the calibration, since that removes what
@@ -157,10 +153,10 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         "other": "no_validation",
     }
 
-    _state_version = 6
+    _state_version = 7
 
-    @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
         """Learn the classes from texts, most of them without labels.
 
@@ -214,40 +210,19 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         row = np.where(content, np.cumsum(content) - 1, -1)
         groups = None if self.rejection_rate is None else near_copies(vectors)
         rank = 0 if groups is None else self._rank(groups.max() + 1, ", near-copies once")
-        weight = evidence(len(vectors), len(described))
-        smoothing = NeighborSmoothing(weight=weight).fit(vectors)
-        views = _side_by_side(vectors, smoothing)
         names = _vectors_of_names(space, described)
-        if names is not None and len(names) > 1:  # another kind of text, with its own mean
-            names += vectors.mean(axis=0) - names.mean(axis=0)
-        of_names = None if names is None else _side_by_side(names, smoothing)
+        pool = Pool.fitted(vectors, names, len(described), space.is_frozen)
         lines = row[place[known]]
         rows, codes = labeled_rows(lines, labels, [*described], named=names is not None)
-
-        def without(kept: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-            """Texts and names beside the mean of the kept: a text that is judged pulls it."""
-            shift = vectors[kept].mean(axis=0) - vectors.mean(axis=0)
-            if not space.is_frozen:  # the mean is the origin of the vectors
-                moved = unit_rows(vectors - shift)[0]
-                return np.hstack([moved, views[:, vectors.shape[1] :]]), of_names
-            if names is None or len(names) == 1:
-                return views, of_names
-            return views, _side_by_side(names + shift, smoothing)
-
-        threshold, standard = -np.inf, None
         share = 1.0 if groups is None else NEAREST_SHARE
+        self.class_means_ = class_means(pool.texts, pool.of_names, rows, codes, share)
+        self.threshold_, self._standard, self._other = -np.inf, None, self.other
         if groups is not None:
-            cosines = cosines_of_others(groups, without, raw, rows, codes, share)
-            of_each = np.unique(groups, return_index=True)[1]  # a text of each group
-            standard = Standard.of(cosines[of_each])
-            scores = standard(cosines[of_each])
-            threshold = float(np.partition(scores, rank - 1)[rank - 1])
-        self._space, self.encoder_, self.smoothing_ = space, space.pipeline, smoothing
-        self.threshold_, self._standard, self._other = threshold, standard, self.other
-        self.temperature_ = temperature(len(vectors), without, rows, codes, share)
-        self.class_means_ = class_means(views, of_names, rows, codes, share)
-        if standard is not None:
-            self._raw_means = raw_means(raw, views, self.class_means_)
+            cosines = cosines_of_others(groups, pool.without, raw, rows, codes, share)
+            self._standard, self.threshold_ = limit(cosines, groups, rank)
+            self._raw_means = raw_means(raw, pool.texts, self.class_means_)
+        self.temperature_ = temperature(len(vectors), pool.without, rows, codes, share)
+        self._space, self.encoder_, self.smoothing_ = space, space.pipeline, pool.smoothing
         classes = np.array([*described])
         is_exact = classes.tolist() == [*described]  # not so where large integers were rounded
         self.classes_ = classes if is_exact else np.array([*described], object)
@@ -286,7 +261,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         if self._standard is None:
             return self.classes_[self._scores(X).argmax(axis=1)]
         raw, vectors = self._space.both(as_texts(X))
-        views = _side_by_side(vectors, self.smoothing_)
+        views = side_by_side(vectors, self.smoothing_)
         labels = self.classes_[nearness(views, self.class_means_).argmax(axis=1)]
         cosines = best_cosines(views, raw, self.class_means_, self._raw_means)
         rejected = self._standard(cosines) < self.threshold_
@@ -382,7 +357,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
     def _scores(self, X: Any) -> np.ndarray:
         """Return the scores of all classes, also of two, by a fitted classifier."""
-        views = _side_by_side(self._space.vectors(as_texts(X)), self.smoothing_)
+        views = side_by_side(self._space.vectors(as_texts(X)), self.smoothing_)
         return nearness(views, self.class_means_) / 2
 
 
@@ -414,9 +389,3 @@ def _vectors_of_names(space: TextSpace, described: dict[Any, list[str]]) -> np.n
                 "Describe them by other words in class_names."
             )
     return means
-
-
-def _side_by_side(vectors: np.ndarray, smoothing: NeighborSmoothing) -> np.ndarray:
-    """Return vectors of unit length, and beside them the same smoothed."""
-    check_finite(vectors)
-    return np.hstack([unit_rows(vectors)[0], smoothed(smoothing, vectors)])

@@ -1,23 +1,19 @@
 """Means of classes, from their names, a few labeled texts and many without labels."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
-from sklearn.model_selection import KFold
 
-from skcalib.cosines import above, nearness
-from skcalib.inputs.vectors import unit_rows
+from skcalib.calibration.neighbors import NeighborSmoothing, smoothed
+from skcalib.cosines import nearness
+from skcalib.inputs.vectors import check_finite, unit_rows
 
 ROUNDS = 3
 WEIGHT = 10.0  # texts that a name or a labeled text counts as
-FOLDS = 10
 LEAST = 1e-3  # weight of a name, so that no class is without any
-SPLITS = 4
-SAMPLE = 2000  # texts by which examples are compared
-NEAR = 0.9  # cosine of near-copies, beside the mean of all texts
+NEIGHBORS = 10  # whose mean smooths a text, at most
 
 
 def evidence(n: int, n_classes: int) -> float:
@@ -26,6 +22,47 @@ def evidence(n: int, n_classes: int) -> float:
     The neighbors of a text among few are of any class, and means of few texts are random.
     """
     return n / (n + WEIGHT * n_classes)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Texts and names of classes, side by side with the same smoothed: see `side_by_side`."""
+
+    vectors: np.ndarray
+    names: np.ndarray | None
+    smoothing: NeighborSmoothing
+    texts: np.ndarray  # (n, 2 d)
+    of_names: np.ndarray | None  # (n_classes, 2 d)
+    is_frozen: bool  # whether the vectors of a text do not depend on the others
+
+    @classmethod
+    def fitted(
+        cls, vectors: np.ndarray, names: np.ndarray | None, n_classes: int, is_frozen: bool
+    ) -> Self:
+        """Fit the smoothing, and move the names to the mean of the texts."""
+        weight, k = evidence(len(vectors), n_classes), min(NEIGHBORS, max(len(vectors) - 1, 1))
+        smoothing = NeighborSmoothing(k, weight=weight).fit(vectors)
+        if names is not None and len(names) > 1:  # another kind of text, with its own mean
+            names = names + vectors.mean(axis=0) - names.mean(axis=0)
+        of_names = None if names is None else side_by_side(names, smoothing)
+        texts = side_by_side(vectors, smoothing)
+        return cls(vectors, names, smoothing, texts, of_names, is_frozen)
+
+    def without(self, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Texts and names beside the mean of the kept: a text that is judged pulls it."""
+        shift = self.vectors[kept].mean(axis=0) - self.vectors.mean(axis=0)
+        if not self.is_frozen:  # the mean is the origin of the vectors
+            moved = unit_rows(self.vectors - shift)[0]
+            return np.hstack([moved, self.texts[:, moved.shape[1] :]]), self.of_names
+        if self.names is None or len(self.names) == 1:
+            return self.texts, self.of_names
+        return self.texts, side_by_side(self.names + shift, self.smoothing)
+
+
+def side_by_side(vectors: np.ndarray, smoothing: NeighborSmoothing) -> np.ndarray:
+    """Return vectors of unit length, and beside them the same smoothed."""
+    check_finite(vectors)
+    return np.hstack([unit_rows(vectors)[0], smoothed(smoothing, vectors)])
 
 
 def class_means(
@@ -45,35 +82,25 @@ def class_means(
     are the classes of texts ``rows``: each class has a text if there are no ``names``.
     """
     free = np.delete(texts, rows, axis=0)
-    vectors, weights = texts[rows], np.full(len(rows), WEIGHT)
+    examples, weights = texts[rows], np.full(len(rows), WEIGHT)
     if names is not None:
-        of_names = np.full(len(names), WEIGHT * _weight_of_names(names, vectors, codes))
-        vectors, weights = np.concatenate([names, vectors]), np.r_[of_names, weights]
+        of_names = np.full(len(names), WEIGHT * _weight_of_names(names, examples, codes))
+        examples, weights = np.concatenate([names, examples]), np.r_[of_names, weights]
         codes = np.r_[: len(names), codes]
-    examples = Examples(vectors, codes, weights)
+    n_classes, weight = codes.max() + 1, np.bincount(codes, weights)
+    sums = sums_of(examples, codes, weights, n_classes)
+    means = first = sums / weight[:, None]
     if share < 1 and len(free):
-        best = nearness(free, examples.means()).max(axis=1)
+        best = nearness(free, means).max(axis=1)
         free = free[best >= np.quantile(best, 1 - share)]
-    (first, before), (last, after) = _ends(examples, free)
-    trust = _trust(_kappa(before, after), examples, free) * evidence(len(free), len(first))
-    return (1 - trust) * first + trust * last
-
-
-class Examples(NamedTuple):
-    """Names and labeled texts, with the class and the weight of each."""
-
-    vectors: np.ndarray
-    codes: np.ndarray
-    weights: np.ndarray
-
-    def of(self, rows: np.ndarray) -> "Examples":
-        """Return some of them."""
-        return Examples(*(part[rows] for part in self))
-
-    def means(self) -> np.ndarray:
-        """Return the weighted mean of each class."""
-        weight = np.bincount(self.codes, self.weights)
-        return _sums(*self, len(weight)) / weight[:, None]
+    nearest = before = nearest_class(free, means)
+    for _ in range(ROUNDS):
+        counts = np.bincount(nearest, minlength=n_classes)
+        of_free = sums_of(free, nearest, np.ones(len(free)), n_classes)
+        means = (sums + of_free) / (weight + counts)[:, None]
+        nearest = nearest_class(free, means)
+    trust = _trust(_kappa(before, nearest)) * evidence(len(free), n_classes)
+    return (1 - trust) * first + trust * means
 
 
 def _weight_of_names(names: np.ndarray, labeled: np.ndarray, codes: np.ndarray) -> float:
@@ -89,7 +116,7 @@ def _weight_of_names(names: np.ndarray, labeled: np.ndarray, codes: np.ndarray) 
     counts = np.bincount(codes, minlength=len(names))
     if counts.min() == 0 or counts.max() == 1 or len(names) == 1:
         return 1.0
-    sums, judged = _sums(labeled, codes, np.ones(len(codes)), len(names)), counts[codes] > 1
+    sums, judged = sums_of(labeled, codes, np.ones(len(codes)), len(names)), counts[codes] > 1
     right = []
     for weight in (1.0, 0.0):
         totals = weight + counts
@@ -102,7 +129,7 @@ def _weight_of_names(names: np.ndarray, labeled: np.ndarray, codes: np.ndarray) 
         right.append((scores.argmax(axis=1) == codes)[judged])
     both, alone = right
     won, lost = np.sum(both & ~alone), np.sum(~both & alone)
-    by_names = _beyond_chance((_nearest(labeled, names) == codes)[judged], len(names))
+    by_names = _beyond_chance((nearest_class(labeled, names) == codes)[judged], len(names))
     contradicted = min(1.0, by_names / max(_beyond_chance(alone, len(names)), LEAST))
     return max(contradicted * float((1 + won) / (1 + won + lost)), LEAST)
 
@@ -113,71 +140,18 @@ def _beyond_chance(right: np.ndarray, n_classes: int) -> float:
     return max(0.0, (share * n_classes - 1) / (n_classes - 1))
 
 
-def _ends(
-    examples: Examples, free: np.ndarray
-) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Return the means of classes, and the class of each text, before and after the rounds."""
-    n_classes = examples.codes.max() + 1
-    sums, weight = _sums(*examples, n_classes), np.bincount(examples.codes, examples.weights)
-    means = sums / weight[:, None]
-    nearest = _nearest(free, means)
-    first = means, nearest
-    for _ in range(ROUNDS):
-        counts = np.bincount(nearest, minlength=n_classes)
-        of_free = _sums(free, nearest, np.ones(len(free)), n_classes)
-        means = (sums + of_free) / (weight + counts)[:, None]
-        nearest = _nearest(free, means)
-    return first, (means, nearest)
-
-
-def _trust(kappa: float, examples: Examples, free: np.ndarray) -> float:
+def _trust(kappa: float) -> float:
     """Weight of the means after the rounds, in [0, 1].
 
     Classes that are no topics, such as feelings, are pulled toward topics. Then many texts
     change their class. The odds are those that a text keeps it rather than changes it, beyond
     what chance would keep (Cohen's ``kappa``), once for each round.
-
-    Texts also change their class where the first means are of few examples. But if the classes
-    are topics, the rounds lead different examples to the same means. So the doubt is multiplied
-    by the share of the disagreement between one example of each class and the others that the
-    rounds leave, unless fewer of the examples left out are nearest to their class afterwards.
     """
-    kept = max(0.0, kappa) ** ROUNDS
-    changed = min(1.0, 1 - kappa) ** ROUNDS
-    doubt = changed / (kept + changed)
-    n_splits = min(SPLITS, np.bincount(examples.codes).max())
-    if doubt == 0 or n_splits == 1:
-        return 1 - doubt
-    some = free[:: len(free) // SAMPLE + 1]
-    ends = [_left_out(examples, some, i) for i in range(n_splits)]
-    (before, right), (after, right_after) = np.mean(ends, axis=0)
-    if before < after and right <= right_after:
-        doubt *= (1 - after) / (1 - before)
-    return 1 - doubt
+    kept, changed = max(0.0, kappa) ** ROUNDS, min(1.0, 1 - kappa) ** ROUNDS
+    return kept / (kept + changed)
 
 
-def _left_out(examples: Examples, free: np.ndarray, i: int) -> list[tuple[float, float]]:
-    """Compare the i-th example of each class with its others, before and after the rounds.
-
-    Returned are the kappa of the classes of texts by both, and the share of the i-th examples
-    that are nearest to their class by the others. An only example is on both sides.
-    """
-    vectors, codes, _ = examples
-    counts = np.bincount(codes)
-    number = np.empty(len(codes), int)  # of an example in its class
-    number[np.argsort(codes, kind="stable")] = np.concatenate([np.arange(n) for n in counts])
-    one, only = number == i % counts[codes], counts[codes] == 1
-    of_one, of_others = _ends(examples.of(one), free), _ends(examples.of(~one | only), free)
-    return [
-        (
-            _kappa(by_one, by_others),
-            np.mean(_nearest(vectors[one], means) == codes[one]),
-        )
-        for (_, by_one), (means, by_others) in zip(of_one, of_others, strict=True)
-    ]
-
-
-def _sums(
+def sums_of(
     texts: np.ndarray, codes: np.ndarray, weights: np.ndarray, n_classes: int
 ) -> np.ndarray:
     """Return the sum of the texts of each class; ``np.add.at`` takes twenty times as long."""
@@ -186,7 +160,8 @@ def _sums(
     return np.asarray(classes.T @ texts)
 
 
-def _nearest(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
+def nearest_class(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Return the number of the class whose mean is nearest to each text."""
     return nearness(texts, means).argmax(axis=1)
 
 
@@ -198,90 +173,3 @@ def _kappa(some: np.ndarray, others: np.ndarray) -> float:
     shares = [np.bincount(codes, minlength=n) / len(codes) for codes in (some, others)]
     by_chance = shares[0] @ shares[1]
     return float((np.mean(some == others) - by_chance) / (1 - by_chance))
-
-
-def near_copies(vectors: np.ndarray) -> np.ndarray:
-    """Group of each vector, from 0 in their order: near-copies, also by way of others.
-
-    If all are near-copies of one text, each is a group, since nothing else distinguishes them.
-    """
-    unit = unit_rows(vectors - vectors.mean(axis=0))[0].astype(np.float32)
-    groups, n = np.arange(len(unit)), len(unit)
-    for i, j, _ in above(unit, NEAR):  # one block after the other, as copies make many pairs
-        pairs = csr_array((np.ones(len(i)), (groups[i], groups[j])), shape=(n, n))
-        groups = connected_components(pairs, directed=False)[1][groups]
-    return np.unique(groups, return_inverse=True)[1] if groups.any() else np.arange(n)
-
-
-def cosines_of_others(
-    groups: np.ndarray,
-    without: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]],
-    raw: np.ndarray,
-    rows: np.ndarray,
-    codes: np.ndarray,
-    share: float,
-) -> np.ndarray:
-    """Each text's `best_cosines` with classes that were made without its group.
-
-    A text pulls its class toward itself, so with itself it would seem nearer than a new one.
-    ``without`` returns the vectors of texts and names after a fit on some of the rows only.
-    """
-    n, n_groups = len(groups), groups.max() + 1
-    best = np.full((n, 2), -np.inf)
-    folds = KFold(min(FOLDS, n_groups), shuffle=True, random_state=0)
-    for _, groups_out in folds.split(np.arange(n_groups)):
-        is_out = np.isin(groups, groups_out)
-        kept, left_out = np.flatnonzero(~is_out), np.flatnonzero(is_out)
-        texts, names = without(kept)
-        place = np.full(n, -1)
-        place[kept] = np.arange(len(kept))
-        stays = place[rows] >= 0
-        of_fold = codes[stays]
-        if names is None:  # a class all of whose labels are left out is left out, too
-            of_fold = np.unique(of_fold, return_inverse=True)[1]
-        if names is not None or stays.any():
-            means = class_means(texts[kept], names, place[rows[stays]], of_fold, share)
-            of_raw = raw_means(raw[kept], texts[kept], means)
-            best[left_out] = best_cosines(texts[left_out], raw[left_out], means, of_raw)
-    return best
-
-
-def raw_means(raw: np.ndarray, texts: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """Means of the raw vectors of the texts of each class, of classes that have any."""
-    nearest = _nearest(texts, means)
-    sums = _sums(unit_rows(raw)[0], nearest, np.ones(len(raw)), len(means))
-    return sums[np.unique(nearest)]
-
-
-def best_cosines(
-    texts: np.ndarray, raw: np.ndarray, means: np.ndarray, of_raw: np.ndarray
-) -> np.ndarray:
-    """Largest cosines of each text to a class mean, calibrated and raw, (n, 2).
-
-    Unlike a score, they are small for a text like none of the classes, also if a mean is short.
-    A calibration subtracts what all fitted texts have in common, by which raw vectors of
-    another domain differ from them. Of ``texts`` and ``means`` the first half counts.
-    """
-    width = texts.shape[1] // 2
-    pairs = (texts[:, :width], means[:, :width]), (raw, of_raw)
-    cosines = [(unit_rows(x)[0] @ unit_rows(y)[0].T).max(axis=1) for x, y in pairs]
-    return np.column_stack(cosines)
-
-
-class Standard(NamedTuple):
-    """Mean of two cosines, each in standard deviations from its mean over the fitted texts."""
-
-    center: np.ndarray
-    scale: np.ndarray
-
-    @classmethod
-    def of(cls, cosines: np.ndarray) -> "Standard":
-        """Learn means and deviations; texts without a class to compare with do not count."""
-        known = cosines[np.isfinite(cosines[:, 0])]
-        if not len(known):
-            return cls(np.zeros(2), np.ones(2))
-        deviation = known.std(axis=0)
-        return cls(known.mean(axis=0), np.where(deviation > 0, deviation, 1.0))
-
-    def __call__(self, cosines: np.ndarray) -> np.ndarray:
-        return ((cosines - self.center) / self.scale).mean(axis=1)

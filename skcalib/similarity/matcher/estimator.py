@@ -2,7 +2,7 @@
 
 from dataclasses import KW_ONLY
 from numbers import Real
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -140,8 +140,8 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
     _state_version = 3
     __metadata_request__fit = {"A": UNUSED, "B": UNUSED}  # data of the fit
 
-    @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, A: Any, B: Any) -> Self:
         """Match two lists.
 
@@ -231,13 +231,8 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         self._best = np.full(len(second.vectors), -np.inf)
         np.maximum.at(self._best, j, scores)
         found = mutual(i, j, scores)
-        decoys, sizes = [], [len(own.vectors) for own in lists]
-        within = [self._within(own, index) for own, index in zip(lists, indexes, strict=True)]
-        n_true = len(found) - most_false(len(found), [len(w.decoys) for w in within], sizes)
-        for of_list, rows_of, size in zip(within, (i, j), sizes, strict=True):
-            by_rank = mean_by_rank(rows_of, scores, size), of_list.by_rank
-            factor = likeness(*by_rank, size / (sum(sizes) - size), n_true / size)
-            decoys.append(of_list.decoys * factor)
+        sizes = [len(own.vectors) for own in lists]
+        decoys = self._decoys(lists, indexes, (i, j, scores), len(found))
         scores = scores[found]
         q = q_values(scores, decoys, sizes)
         pairs = np.column_stack([kept[0][i[found]], kept[1][j[found]]])
@@ -262,13 +257,31 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
             )
         return self
 
-    def _within(self, own: Records, index: Any) -> "Within":
-        """Return pairs of one list, which are false since it has each thing once."""
-        of_list = PairScores.fitted(own, own, like=self._scores)
-        a, b, scores = of_list.best(own, own, *candidates(own, own, index, same=True))
-        found = mutual(a, b, scores)
-        once = found[a[found] < b[found]]
-        return Within(scores[once], mean_by_rank(a, scores, len(own.vectors)))
+    def _decoys(
+        self,
+        lists: list[Records],
+        indexes: list[Any],
+        across: tuple[np.ndarray, np.ndarray, np.ndarray],
+        n_pairs: int,
+    ) -> list[np.ndarray]:
+        """Return the scores of pairs of each list, which are false, as false ones of both.
+
+        ``across`` are rows, columns and scores of pairs of both lists, of which ``n_pairs`` are
+        of mutual nearest records.
+        """
+        (i, j, scores), sizes, decoys, by_rank = across, [], [], []
+        for own, index in zip(lists, indexes, strict=True):
+            of_list = PairScores.fitted(own, own, like=self._scores)
+            a, b, within = of_list.best(own, own, *candidates(own, own, index, same=True))
+            found = mutual(a, b, within)
+            sizes.append(len(own.vectors))
+            decoys.append(within[found[a[found] < b[found]]])
+            by_rank.append(mean_by_rank(a, within, sizes[-1]))
+        n_true = n_pairs - most_false(n_pairs, [*map(len, decoys)], sizes)
+        for side, (rows, size) in enumerate(zip((i, j), sizes, strict=True)):
+            ranks = mean_by_rank(rows, scores, size), by_rank[side]
+            decoys[side] *= likeness(*ranks, size / sizes[1 - side], n_true / size)
+        return decoys
 
     def predict(self, X: Any) -> np.ndarray:
         """Row of the second list that is the partner of each record, or -1.
@@ -328,13 +341,6 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
             if learns:
                 self._details = list(numbers)
         return Records(vectors, self._spelling.vectors(texts), keys)
-
-
-class Within(NamedTuple):
-    """Scores of a list's mutual nearest pairs, and mean scores by rank."""
-
-    decoys: np.ndarray
-    by_rank: np.ndarray
 
 
 def _different(unit: np.ndarray) -> np.ndarray:

@@ -125,8 +125,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
     __metadata_request__fit = {"unanswerable": UNUSED}
     _state_version = 10
 
-    @_fit_context(prefer_skip_nested_validation=True)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, *, unanswerable: Any = None) -> Self:
         """Count the similarities of pairs of texts.
 

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import mannwhitneyu
 
-from skcalib.cosines import blocks
+from skcalib.cosines import EQUAL, blocks
 
 FEWEST = 5  # new queries to compare
 MOST_OF_BANK = 1000  # queries in a half of the bank
@@ -27,7 +27,7 @@ class BankTest:
     def of(cls, bank: np.ndarray) -> Self | None:
         """Cut a bank into random halves; None if it is too small."""
         mean = bank.mean(axis=0, dtype=np.float64)
-        near = 1 - NEAR * max(1 - float(mean @ mean), 0.0)
+        near = min(1 - NEAR * (1 - float(mean @ mean)), EQUAL)
         bank = without_copies(drawn(bank, 2 * MOST_OF_BANK), near)
         half = len(bank) // 2
         if half < FEWEST:
@@ -51,9 +51,8 @@ class BankTest:
 
 
 def drawn(queries: np.ndarray, most: int) -> np.ndarray:
-    """Return at most so many of the distinct queries, in random order."""
-    distinct = np.unique(queries, axis=0)
-    return distinct[np.random.default_rng(0).permutation(len(distinct))[:most]]
+    """Return at most so many of the queries, in random order."""
+    return queries[np.random.default_rng(0).permutation(len(queries))[:most]]
 
 
 def without_copies(queries: np.ndarray, near: float) -> np.ndarray:

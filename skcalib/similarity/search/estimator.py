@@ -134,9 +134,9 @@ class SearchEncoder(TextTransformer):
     documents are topics themselves.
 
     The weight v of words depends on how well they distinguish, for the queries of the bank, the
-    document that is first by the vectors from the next 59: with the difference D of both means
-    of ``t(q) . t(d)`` in standard deviations, a standard deviation of the words counts ``D² /
-    (2 + 2 D²)`` of one of the vectors.
+    document that is first by the vectors from those at the places 11 to 60: with the difference
+    D of both means of ``t(q) . t(d)`` in standard deviations, a standard deviation of the words
+    counts ``D² / (2 + 2 D²)`` of one of the vectors.
 
     Without queries, no mean and no hubs are known, and the documents ask for each other to find
     v. Without queries and without an encoder, scores are half the cosines after the whitening.
@@ -184,8 +184,8 @@ class SearchEncoder(TextTransformer):
     }
     _state_version = 4
 
-    @_fit_context(prefer_skip_nested_validation=False)
     @from_scratch
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None, *, queries: Any = None) -> Self:
         """Learn both means and the hubs, and keep the documents.
 

@@ -69,7 +69,7 @@ class SearchIndex:
                 "SearchEncoder got a query_encoder but no encoder; expected both, or neither. "
                 "Set the encoder of the documents, too, and pass texts."
             )
-        document_side, unit = Side.fitted(search, X, "document")
+        document_side, unit = Side.fitted(search, X)
         has_content = np.any(unit, axis=1)
         if has_content.sum() < 2:
             raise ValueError(

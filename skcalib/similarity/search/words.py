@@ -14,7 +14,7 @@ from skcalib.similarity.search.sides import toward_means
 
 ASKED = 500  # queries, or documents in place of them, at most, that show the weight
 SAMPLED = 2000  # documents, at most, that show the spread of scores
-NEAR = 60  # documents: the first is compared with the others
+OTHERS = slice(10, 60)  # places of documents that probably do not answer a query
 MOST = 0.5  # weight of a standard deviation of the words, in those of the vectors
 
 
@@ -95,12 +95,12 @@ def weight_of_words(
     """Return the weight of inner products of words relative to those of vectors.
 
     Nobody knows which documents answer the queries, but the nearest one does so more often than
-    the next. So words are worth as much as they distinguish it: with the means u of their inner
-    products with the first, v with the others, their standard deviation s, and ``d = (u - v) /
-    s``, a standard deviation of the words counts ``MOST d² / (1 + d²)`` of one of the vectors.
-    ``own`` has the row of the document that a query is.
+    those at the places 11 to 60. So words are worth as much as they distinguish it: with the
+    means u of their inner products with the first, v with the others, their standard deviation
+    s, and ``d = (u - v) / s``, a standard deviation of the words counts ``MOST d² / (1 + d²)``
+    of one of the vectors. ``own`` has the row of the document that a query is.
     """
-    depth = NEAR + (own is not None)
+    depth = OTHERS.stop + (own is not None)
     near = nearest_in_order(asked, vectors, min(depth, len(vectors)))[1]
     if own is not None:  # it moves to the end, or what it has pushed off the end goes
         order = np.argsort(near == own[:, None], axis=1, kind="stable")
@@ -112,7 +112,7 @@ def weight_of_words(
     of_near = csr_matrix(words[used])[place.ravel()]
     pairs = asked_words[np.repeat(np.arange(n), k)].multiply(of_near)
     products = np.asarray(pairs.sum(axis=1), np.float64).reshape(n, k)
-    first, others = products[:, 0], products[:, 1:]
+    first, others = products[:, 0], products[:, min(OTHERS.start, max(1, k // 6)) :]
     deviation = np.sqrt((first.var() + others.var()) / 2)
     if deviation <= 0:
         return 0.0

@@ -331,7 +331,7 @@ def test_a_calibration_by_the_stored_questions_warns():
     assert model.score(asked, truth(asked)) > 0.7
 
 
-ONE = "have the answer 5. Give questions with other answers, or `unanswerable` ones"
+ONE = "All 30 questions have one answer. Give questions with other answers, or"
 UNKNOWN = "needs 19 distinct questions without an answer; got 8. "
 FEW = "false_positive_rate=0.05 needs 39 stored questions; got 20. .* Or give `unanswerable`"
 
@@ -515,3 +515,31 @@ def test_words_count_where_vectors_are_equal():
     model.fit(stored, [text.split()[0] for text in stored])
     assert model.search_.lexical_weight_ > 0
     assert model.answers_[model.kneighbors(["merge my account"], 1)[1][0]].tolist() == ["merge"]
+
+
+UNSPACED = ["如何重置密码", "怎么取消订单", "在哪里查看账单", "退款需要多久", "如何更改地址"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "answers"),
+    [
+        (["", "  ", "open account", "close account"], [1, 1, 2, 3]),
+        (["open account"] * 3 + ["close account"] * 2, [1, 1, 1, 2, 2]),
+        (UNSPACED, [1, 2, 3, 4, 5]),
+        (["12 34", "?", "open"], [1, 2, 3]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_odd_stores_and_questions_give_finite_scores(stored, answers):
+    def vectors(texts):
+        return np.array(
+            [[len(text), *map(text.count, "acemnop账如?1")] for text in texts], float
+        )
+
+    model = NearestAnswer(TextEncoder(vectors), false_positive_rate=0.9).fit(stored, answers)
+    asked = ["", "  ", "zzz", "如何重置", "12 34", "open accounts", stored[0]]
+    scores, rows = model.kneighbors(asked, 9)
+    assert np.isfinite(scores).all()
+    assert np.isfinite(model.decision_function(asked)).all()
+    assert rows.shape[1] == len({*stored})
+    assert model.predict(asked)[-1] == answers[0]  # what is stored gets its answer

@@ -230,24 +230,6 @@ def test_texts_without_label_do_not_drag_classes_that_are_no_topics():
     assert np.mean(right) > np.mean(dragged) + 0.05
 
 
-def test_few_labels_that_lead_to_the_same_topics_leave_no_doubt():
-    """Many texts change their class, since the first means are noisy, and gain by it."""
-    right = []
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        topic = rng.integers(0, 4, 1000)
-        X = rng.normal(size=(1000, 200))
-        X[np.arange(1000), topic] += 2.5
-        vectors = TextEncoder(lambda texts, X=X: X[[int(text) for text in texts]])
-        encoder = make_pipeline(vectors, Whitening(noise="auto"))
-        labels = np.full(1000, None)
-        for t in range(4):
-            labels[np.flatnonzero(topic == t)[:3]] = t
-        texts = [str(i) for i in range(1000)]
-        right.append(ZeroShotClassifier(encoder).fit(texts, labels).score(texts, topic))
-    assert np.mean(right) > 0.7  # 0.65 without
-
-
 @pytest.mark.parametrize("words", [["Music", "music"], ["animals", "Music", "MUSIC"]])
 def test_names_that_the_encoder_cannot_distinguish_are_refused(words):
     def lower(texts):

@@ -334,6 +334,20 @@ def test_words_of_another_kind_are_those_of_the_vectorizer():
     assert search.lexical_weight_ > 0
 
 
+def test_the_weight_of_words_is_the_formula():
+    people = [f"{person} {i}" for person in PEOPLE for i in range(6)]
+    search = SearchEncoder(vague).fit(people, queries=WHO)
+    asked = search.encode_query(WHO)
+    scores = asked.dense @ search.vectors_.T
+    words = (asked.sparse @ search.words_.T).toarray() / search.lexical_weight_
+    near = np.take_along_axis(words, np.argsort(-scores, axis=1, kind="stable"), axis=1)
+    first, others = near[:, 0], near[:, 10:60]
+    deviation = np.sqrt((first.var() + others.var()) / 2)
+    D = (first.mean() - others.mean()) / deviation
+    expected = D**2 / (2 + 2 * D**2) * scores.std(axis=1).mean() / deviation
+    assert search.lexical_weight_ == pytest.approx(expected, rel=1e-3)
+
+
 @pytest.mark.parametrize("queries", [None, WHO])
 def test_words_that_do_not_show_what_is_found_count_little(queries):
     """Vectors that know nothing of the words: the first document has no more of them."""
