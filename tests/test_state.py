@@ -85,9 +85,9 @@ def test_a_copy_costs_nothing_and_changes_nothing(make, model, name, how):
 
 @pytest.mark.parametrize("name", FITTED)
 @pytest.mark.parametrize("fault", ["input", "encoder"])
-def test_after_a_failed_fit_an_estimator_is_as_it_was_or_unfitted(make, name, fault):
+def test_after_a_failed_fit_an_estimator_is_unfitted(make, name, fault):
     case, estimator = CASES[name], make(name)
-    expected, given = case.use(estimator), case.bad
+    given = case.bad
     if fault == "encoder":
         if name not in OF_TEXTS:
             pytest.skip("has no encoder")
@@ -95,15 +95,9 @@ def test_after_a_failed_fit_an_estimator_is_as_it_was_or_unfitted(make, name, fa
         given = case.given
     with pytest.raises((ValueError, TypeError, OSError)):
         estimator.fit(*given)
-    try:
-        found = case.use(estimator)
-    except NotFittedError:
-        left = [key for key in vars(estimator) if key.endswith("_") and key[0] != "_"]
-        assert not {*left} - {"n_features_in_", "feature_names_in_"}
-    else:
-        np.testing.assert_array_equal(found, expected)
-        with pytest.raises((ValueError, TypeError, OSError)):  # nor a first fit
-            clone(estimator).fit(*given)
+    with pytest.raises(NotFittedError):
+        case.use(estimator)
+    assert not [key for key in vars(estimator) if key.endswith("_") and key[0] != "_"]
     new = clone(estimator)
     with pytest.raises((ValueError, TypeError, OSError)):
         new.fit(*given)
@@ -111,19 +105,15 @@ def test_after_a_failed_fit_an_estimator_is_as_it_was_or_unfitted(make, name, fa
         case.use(new)
 
 
-INVALID = {
-    "Whitening": {"power": 2},
-    "NormalizingFlow": {"depth": 0},
-    "NeighborSmoothing": {"weight": -1},
-    "CalibrationSearch": {"task": "none"},
-}
-
-
-@pytest.mark.parametrize("name", INVALID)
+@pytest.mark.parametrize("name", FITTED)
 def test_after_a_fit_with_an_invalid_parameter_nothing_is_fitted(make, name):
     case, estimator = CASES[name], make(name)
-    with pytest.raises(ValueError, match="must be"):
-        estimator.set_params(**INVALID[name]).fit(*case.given)
+    constraints = getattr(estimator, "_parameter_constraints", {})
+    checked = [key for key, kinds in constraints.items() if kinds != "no_validation"]
+    if not checked:
+        pytest.skip("has no parameter that is checked alike everywhere")
+    with pytest.raises(ValueError, match=f"{checked[0]!r} parameter of {name} must be"):
+        estimator.set_params(**{checked[0]: object()}).fit(*case.given)
     with pytest.raises(NotFittedError):
         case.use(estimator)
     assert not hasattr(estimator, "n_features_in_")

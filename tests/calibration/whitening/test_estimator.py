@@ -95,6 +95,20 @@ def test_what_float32_rounds_is_no_direction(offset):
     assert Whitening().fit(X.astype(np.float32).astype(np.float64)).rank_ == 6
 
 
+def test_float32_keeps_the_digits_below_a_large_mean():
+    X = np.random.default_rng(0).normal(size=(2000, 16)).astype(np.float32) + np.float32(999.7)
+    whitening = Whitening().fit(X)
+    assert whitening.linear_map().float32_is_safe
+    assert_allclose(whitening.transform(X), whitening.transform(X.astype(float)), atol=3e-6)
+
+
+@pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")
+@pytest.mark.parametrize("seed", range(5))
+def test_n_samples_have_n_minus_1_directions_at_any_tolerance(seed):
+    X = np.random.default_rng(seed).normal(size=(5, 20)) * np.geomspace(1, 1e-6, 20)
+    assert Whitening(tol=0.0).fit(X).rank_ == Whitening().fit(X).rank_ == 4
+
+
 def test_shrinkage_whitens_the_shrunk_covariance(X):
     whitening = Whitening(shrinkage=0.4).fit(X)
     covariance = np.cov(X, rowvar=False)
