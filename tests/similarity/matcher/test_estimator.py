@@ -100,6 +100,21 @@ def test_variants_of_a_product_are_no_partners(n_families):
     assert true >= 85
 
 
+def half(seed, n=150, n_families=60):
+    """Variants of products, and half of them again in a list that has no others."""
+    rng = np.random.default_rng(seed)
+    products = rng.normal(size=(n_families, 64))
+    first = products[rng.integers(n_families, size=n)] + 0.5 * rng.normal(size=(n, 64))
+    second = first[: n // 2] + 0.3 * rng.normal(size=(n // 2, 64))
+    return first, second, n // 2
+
+
+def test_all_records_of_a_shorter_list_are_matched():
+    false, true = shares((0.05,), 8, half)
+    assert true >= 68
+    assert false[0] <= 0.05
+
+
 def in_own_styles(seed, shared=60, n=120):
     """Two lists whose records resemble those of their own list in style, as code and prose."""
     rng = np.random.default_rng(seed)
