@@ -8,9 +8,8 @@ of accuracy and balanced accuracy. Names are encoded as the classifier reads the
 moved to that of the texts for all steps but the first. "small" are pools of 80 to 770 texts, in
 which the classes have sizes as 1, 1/2, 1/3, ...: the difference to raw names, mean and worst of
 four sizes. "n labels" are means of three draws of n labeled texts a class. "with names" counts
-names, with their mean moved, as further labeled texts. "rejected" is the
-share of new texts that get none of the classes at a promised 5 and 10 %, mean of ten draws.
-"seconds" is the time of a fit, texts encoded before.
+names, with their mean moved, as further labeled texts. "seconds" is the time of a fit, texts
+encoded before.
 """
 
 import time
@@ -37,7 +36,7 @@ def rows(encode, options):
         bench, named = Bench(encode, name), name != "biomedical"
         parts = [bench.of_labels(n, named) for n in LABELS]
         if named:
-            parts = [bench.of_names(), *parts, bench.rejected()]
+            parts = [bench.of_names(), *parts]
         for part in parts:
             for score, step, value in part:
                 yield {"set": name, "score": score, "step": step, "value": f"{value:.1f}"}
@@ -141,15 +140,3 @@ class Bench:
         }
         for name, peer in peers.items():
             yield name, self.accuracy(self.classes[peer.fit(pool, codes).predict(new)])
-
-    def rejected(self):
-        texts = np.concatenate([self.pool, self.new])
-        fitted = min(3000, 3 * len(texts) // 4)
-        for rate in (0.05, 0.1):
-            shares = []
-            for seed in range(10):
-                order = np.random.default_rng(seed).permutation(len(texts))
-                model = ZeroShotClassifier(self.encoder, [*self.classes], rejection_rate=rate)
-                model.fit(texts[order[:fitted]].tolist())
-                shares.append(np.mean(model.predict(texts[order[fitted:]].tolist()) == "other"))
-            yield f"rejected of {100 * rate:.0f} %", "ours", 100 * np.mean(shares)

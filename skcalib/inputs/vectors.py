@@ -6,7 +6,7 @@ from hashlib import blake2b
 from typing import Any, NoReturn
 
 import numpy as np
-from scipy.sparse import coo_array
+from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import assert_all_finite, check_array, validate_data
 
@@ -66,7 +66,8 @@ def equal_rows(X: np.ndarray, keys: Any = None) -> np.ndarray:
         for shift in (0, 0.5)
     ]
     ends = cells[0].ravel(), n + cells[1].ravel()
-    _, group = connected_components(coo_array((np.ones(n), ends), shape=(2 * n, 2 * n)))
+    # By the indices of an array, of 64 bits, SciPy 1.11 finds no components, without an error.
+    _, group = connected_components(coo_matrix((np.ones(n), ends), shape=(2 * n, 2 * n)))
     _, first, own = np.unique(group[ends[0]], return_index=True, return_inverse=True)
     is_equal = np.linalg.norm(unit - unit[first[own]], axis=1) <= ROUNDING
     return np.where(is_equal, first[own], np.arange(n))

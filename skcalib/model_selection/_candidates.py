@@ -56,8 +56,8 @@ def _where_wide(is_shipped: bool, vectors: Vectors) -> bool:
 def not_trained(is_shipped: bool, vectors: Vectors) -> bool:
     """Whether vectors are not an output trained for cosines, of which the neutral power is 0.
 
-    There a strong whitening finds each text by what nothing else has, which the score rewards,
-    and loses topics, which the score does not see.
+    There a strong whitening amplifies what is unique to each text, which the score rewards,
+    and loses topics, which the score cannot see.
     """
     return any(Whitening(noise="auto").fit(array).power_ > 0 for array in vectors)
 

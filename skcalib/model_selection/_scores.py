@@ -173,7 +173,7 @@ def _best_calibration(state: list[Scored], lead: Any) -> Scored:
     """Choose the calibration of a layer and pooling by evidence; without any it stays raw.
 
     Copies with words dropped share rare words with their text. A calibrator may find the text
-    by these, and still lose similar texts, so strong ones must be better by halves, too.
+    by these words and still lose similar texts, so strong ones must be better by halves, too.
     """
     for one, gain in zip(state, lead(state, Scored.scores_of_texts), strict=True):
         one.gain = gain

@@ -106,7 +106,7 @@ def compares_layers(halves: float, n: int) -> bool:
 
 
 def near_duplicates(texts: Sequence[str]) -> np.ndarray:
-    """Group of each text, from 0: texts with mostly the same units, also by way of others."""
+    """Group of each text, from 0: texts are linked that have mostly the same units."""
     counted = CountVectorizer(
         analyzer=lambda text: [unit.strip().casefold() for unit in units_of(text)], binary=True
     ).fit_transform(texts)

@@ -113,6 +113,14 @@ class PairCounts:
         n_at_most = np.searchsorted(self._p_values[::-1], p_value, side="right")
         return (self.first + len(self.counts) - n_at_most - MARGIN) / BINS
 
+    def without(self, similarity: np.ndarray) -> Self:
+        """Leave out similarities that were counted."""
+        less = type(self).of(similarity, self.new)
+        counts = self.counts.astype(np.int64)
+        start = less.first - self.first
+        counts[start : start + len(less.counts)] -= less.counts
+        return replace(self, counts=np.maximum(counts, 0))  # where rounding changed a bin
+
     def line(self, p_values: tuple[float, float] = FITTED_P_VALUES) -> RateLine:
         """Fit a line to p-values at which related pairs hardly count."""
         points = np.geomspace(*p_values, 15)

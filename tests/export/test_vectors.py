@@ -262,6 +262,7 @@ def of_own(name, **tags):
 
 
 def test_a_step_of_ones_own_gives_its_map_or_the_reason_why_not(X):
+    pytest.importorskip("faiss")
     torch, step = pytest.importorskip("torch"), of_own("Doubling").fit(X)
     pipeline = make_pipeline(step, Whitening(4)).fit(X)
     expected = pipeline.transform(X)

@@ -26,8 +26,6 @@ from skcalib.process.threads import one_torch_thread
 
 # Of Adam, as in BERT-flow's code.
 BETA1, BETA2, EPSILON, WEIGHT_DECAY = 0.9, 0.999, 1e-6, 0.01
-# Data of more bytes are shuffled by runs of rows, within pools of a quarter of this size.
-LARGE_BYTES = 2**30
 
 NOT_FINITE = (
     "The loss became NaN or infinite. The flow was reset to its last good state. Try a lower "
@@ -57,25 +55,12 @@ def shuffled_batches(
 ) -> Iterator[np.ndarray]:
     """Yield copies of the given rows of X in random order, batch by batch.
 
-    The last batch is filled up from the start of the order. Large data are shuffled in runs of
-    consecutive rows. As many runs as fit into a pool are read and shuffled row by row, so that
-    the file of a memory map is read in long stretches.
+    The last batch is filled up from the start of the order.
     """
-    if X.nbytes <= LARGE_BYTES:
-        order = rng.permutation(rows)
-        order = np.concatenate((order, order[: -len(order) % batch_size]))
-        for batch in gen_batches(len(order), batch_size):
-            yield X[order[batch]]
-        return
-    runs = np.array_split(rows, -(-len(rows) // 256))
-    order = np.concatenate([runs[index] for index in rng.permutation(len(runs))])
+    order = rng.permutation(rows)
     order = np.concatenate((order, order[: -len(order) % batch_size]))
-    pool_rows = batch_size * max(1, LARGE_BYTES // (4 * batch_size * X[0].nbytes))
-    for part in gen_batches(len(order), pool_rows):
-        pool = X[np.sort(order[part])]
-        pool_order = rng.permutation(len(pool))
-        for batch in gen_batches(len(pool), batch_size):
-            yield pool[pool_order[batch]]
+    for batch in gen_batches(len(order), batch_size):
+        yield X[order[batch]]
 
 
 class Adam:

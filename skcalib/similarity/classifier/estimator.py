@@ -103,10 +103,10 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     The mean of the names' vectors is moved to that of the texts'. A class begins as the mean of
     its name and its labeled texts. It is updated three times, to the mean of its name and its
     labeled texts, each counted as ten texts, and of the texts without labels that are nearest
-    to it. A name counts less if it misleads: if labeled texts, each left out, are classified
-    worse by labels and names than by labels alone. The more texts change their class meanwhile,
-    the less this counts: `class_means_` lie between the first means and the last. With n texts
-    and k classes, this and the smoothing count n / (n + 10 k).
+    to it. A name counts less if labeled texts, each left out, are classified worse with it or
+    by names alone than by labels alone, and more if names alone are better. The more texts
+    change their class meanwhile, the less this counts: `class_means_` lie between the first
+    means and the last. With n texts and k classes, this and the smoothing count n / (n + 10 k).
 
     Whether a text is `other` depends on two cosines, with the mean of the nearest class: one of
     calibrated vectors, and one of vectors before the calibration, since that removes what
@@ -118,10 +118,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     that, and simulations keep it. Texts of another kind, such as those of users after a fit on
     a curated list, may be rejected twice as often. With a rate, only the half of the texts
     nearest to names and labels makes the classes. A distinct text counts once, and no order
-    matters. Near-copies, whose
-    cosine is 0.9 or more after the mean is subtracted, are judged together and count as one. If
-    texts come in groups that are less similar, more may be rejected. With many labels, a
-    logistic regression on the vectors of `encoder_` is better.
+    matters. Near-copies, whose cosine is 0.9 or more after the mean is subtracted, are judged
+    together and count as one. If texts come in groups that are less similar, more may be
+    rejected. With many labels, a logistic regression on the vectors of `encoder_` is better.
 
     A text without content for the encoder (blank, only unknown tokens, or a zero vector) is
     left out of the fit, with a warning, and is similar to no class: `other` with a

@@ -13,6 +13,7 @@ from skcalib.inputs.vectors import check_finite, unit_rows
 ROUNDS = 3
 WEIGHT = 10.0  # texts that a name or a labeled text counts as
 LEAST = 1e-3  # weight of a name, so that no class is without any
+LEAST_SKILL = 0.05  # of labels alone, so that a name counts as 200 texts at most
 NEIGHBORS = 10  # whose mean smooths a text, at most
 
 
@@ -104,14 +105,14 @@ def class_means(
 
 
 def _weight_of_names(names: np.ndarray, labeled: np.ndarray, codes: np.ndarray) -> float:
-    """Weight of a name compared with a labeled text, in (0, 1].
+    """Weight of a name compared with a labeled text.
 
     A name such as "positive" may be far from the texts of its class. So each labeled text is
     left out, and classified by the others with and without the names. The weight is the share
     of the texts that only the names bring into their class, of those for which the names make a
-    difference, and of one more: without any difference, a name counts as a text. It counts
-    less, too, where names alone classify these texts worse than labels alone do: labels that
-    contradict the names outvote them, text by text.
+    difference, and of one more: without any difference, a name counts as a text. This is
+    multiplied by how well names alone classify these texts, beyond chance, over how well labels
+    alone do: labels that contradict good names mislead, and good labels outvote the names.
     """
     counts = np.bincount(codes, minlength=len(names))
     if counts.min() == 0 or counts.max() == 1 or len(names) == 1:
@@ -130,8 +131,8 @@ def _weight_of_names(names: np.ndarray, labeled: np.ndarray, codes: np.ndarray) 
     both, alone = right
     won, lost = np.sum(both & ~alone), np.sum(~both & alone)
     by_names = _beyond_chance((nearest_class(labeled, names) == codes)[judged], len(names))
-    contradicted = min(1.0, by_names / max(_beyond_chance(alone, len(names)), LEAST))
-    return max(contradicted * float((1 + won) / (1 + won + lost)), LEAST)
+    by_labels = max(_beyond_chance(alone, len(names)), LEAST_SKILL)
+    return max(by_names / by_labels * float((1 + won) / (1 + won + lost)), LEAST)
 
 
 def _beyond_chance(right: np.ndarray, n_classes: int) -> float:

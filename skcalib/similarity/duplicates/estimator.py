@@ -84,12 +84,13 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
 
     The threshold comes from the pairs of up to 4,473 distinct texts, by a straight line of
     Fisher's z of cosines in the logarithm of larger rates. If duplicates bend the line, it is
-    fitted without groups that a stricter line finds. If most texts have a duplicate, as in two
-    catalogs, use `Matcher`. With fewer than 448 distinct texts the pairs are counted, and at
-    most `false_pairs` are listed. Such a number is an interval: of new texts of 18 sets,
-    related ones among them, one to ten times as many pairs were listed as 20 allowed, and one
-    to 2.2 times as many as 200; of random vectors a fifth to a half, and a half to three
-    quarters. The time is quadratic in the number of texts, the memory is not.
+    fitted without pairs of texts that are nearest to each other and lead all others by three
+    times as much as unrelated texts do, or without groups found by a stricter line. With fewer
+    than 448 distinct texts the pairs are counted, and at most `false_pairs` are listed. Such a
+    number is an interval: of new texts of 18 sets, related ones among them, one to ten times as
+    many pairs were listed as 20 allowed, and one to 2.2 times as many as 200; of random vectors
+    a fifth to a half, and a half to three quarters. The time is quadratic in the number of
+    texts, the memory is not.
 
     A text without content for the encoder (blank, only unknown tokens, or a zero vector) is
     similar to no other, and `fit` warns of it; copies of one such text are a group. `predict`

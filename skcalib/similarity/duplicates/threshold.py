@@ -3,7 +3,7 @@
 import numpy as np
 
 from skcalib.base import warn
-from skcalib.cosines import EQUAL
+from skcalib.cosines import EQUAL, nearest, of_pairs
 from skcalib.similarity.duplicates.pairs import representatives, similar_pairs
 from skcalib.similarity.null import (
     EXTRAPOLATED_PAIRS,
@@ -21,9 +21,13 @@ COUNTED_TEXTS = 4473
 # Rates of two stricter lines: for texts whose duplicates bend the usual line, and for texts
 # whose duplicates bend that one, too.
 LARGER_P_VALUES, LARGEST_P_VALUES = (3e-2, 3e-3), (3e-1, 3e-2)
+# In one of twenty unrelated texts the nearest neighbor leads by so many times the mean lead.
+LEAD = np.log(20)
 # Copies stand apart if this share of the pairs at some rate stays at a twentieth of it. In
 # simulations it was 0.9 or more of near copies, and below 0.7 of series and of distant copies.
 APART = 0.8
+# Most rounds in which pairs to leave out are chosen; their number settles after a few.
+ROUNDS = 10
 
 
 def threshold_of(vectors: np.ndarray, order: np.ndarray, false_pairs: float) -> float:
@@ -56,7 +60,7 @@ def threshold_of(vectors: np.ndarray, order: np.ndarray, false_pairs: float) -> 
     if rate >= FITTED_P_VALUES[1]:
         threshold = float(counts.threshold(rate))
     else:
-        line = _line(counts)
+        line = _line_of_unrelated(counts, drawn)
         if line.error > LARGEST_ERROR:
             line, counts = _line_without_copies(counts, drawn, rate, false_pairs, n_drawn)
         if line.error > LARGEST_ERROR:
@@ -102,11 +106,52 @@ def _warn_of_hidden(counts: PairCounts, rate: float) -> None:
             return
 
 
+def _line_of_unrelated(counts: PairCounts, vectors: np.ndarray) -> RateLine:
+    """Fit a line through the rates, without pairs that are likely true if these bend it.
+
+    Where the rate falls exponentially in z, the largest of many z leads the second by an
+    exponential variable with the mean of one e-fold, however dense the neighborhood is. So two
+    texts that are nearest to each other, and lead by much more, are likely a true pair, and
+    hardly any unrelated ones are left out. True pairs make the line too flat, and the mean lead
+    too large, so that each round may find more.
+    """
+    line, n_out = _line(counts), 0
+    if counts.n < EXTRAPOLATED_PAIRS:  # few are left, without duplicates
+        return line
+    cosines, leads = _mutual(vectors)
+    at_end = FITTED_P_VALUES[1] * counts.n
+    for _ in range(ROUNDS):
+        out = leads > LEAD * -line.slope / np.log(10)
+        if out.sum() <= n_out:
+            break
+        n_out, line = out.sum(), counts.without(cosines[out]).line()
+    # At the end of the line; a bend below its accepted error does no harm.
+    bends = n_out > (1 - 10**-LARGEST_ERROR) * at_end
+    return line if bends else counts.line()
+
+
 def _line(counts: PairCounts) -> RateLine:
     """Fit a line to the smallest rates that 30 pairs or more reach."""
     least = EXTRAPOLATED_PAIRS * FITTED_P_VALUES[1] / counts.n
     reached = (p for p in (FITTED_P_VALUES, LARGER_P_VALUES) if p[1] >= least)
     return counts.line(next(reached, LARGEST_P_VALUES))
+
+
+def _mutual(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines of texts that are nearest to each other, and their leads over others in z."""
+    own = np.arange(len(vectors))
+    cosines, rows = nearest(vectors, vectors, 3)
+    cosines[rows == own[:, None]] = -1
+    order = np.argsort(-cosines, axis=1)[:, :2]
+    of_best = np.take_along_axis(rows, order, axis=1)[:, 0]
+    second = np.take_along_axis(cosines, order, axis=1)[:, 1].astype(np.float64)
+    left = own[(of_best[of_best] == own) & (own < of_best)]
+    right = of_best[left]
+    # In float64, as they were counted.
+    exact = of_pairs(vectors, left, vectors, right)
+    others = np.maximum(second[left], second[right])
+    z, z_others = (np.arctanh(np.clip(c, -EQUAL, EQUAL)) for c in (exact, others))
+    return exact, z - z_others
 
 
 def _counts(vectors: np.ndarray) -> PairCounts:

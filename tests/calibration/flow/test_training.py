@@ -12,7 +12,6 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skcalib import NormalizingFlow
-from skcalib.calibration.flow.training import shuffled_batches
 
 X = np.random.default_rng(0).normal(size=(200, 4))
 
@@ -76,21 +75,6 @@ def test_an_epoch_visits_every_row_and_no_batch_is_small(n, batch_size, filled):
     # Of all rows, and of one more or all again.
     possible = (losses.sum() + (losses if filled == 1 else again.sum())) / (n + filled)
     assert np.isclose(possible, flow.loss_curve_[0], rtol=1e-12).any()
-
-
-def test_large_data_are_shuffled_in_runs_within_pools(monkeypatch):
-    monkeypatch.setattr("skcalib.calibration.flow.training.LARGE_BYTES", 4 * 2048 * 24)
-    X = np.repeat(np.arange(10_000.0)[:, None], 3, axis=1)  # 24 bytes a row
-    rows = np.arange(3, 10_000)
-    batches = list(shuffled_batches(X, rows, 8, np.random.RandomState(0)))
-    assert [len(batch) for batch in batches] == [8] * 1250
-    seen = np.concatenate(batches)[:, 0].astype(int)
-    assert set(seen) == set(rows)
-    # A pool of 2048 rows comes from a few stretches of the file, shuffled within.
-    for pool in np.split(seen, [2048, 4096, 6144, 8192])[:4]:
-        stretches = 1 + (np.diff(np.sort(pool)) > 1).sum()
-        assert 3 < stretches <= 2048 // 256 + 3
-        assert (np.diff(pool) == 1).sum() < 8
 
 
 @pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")

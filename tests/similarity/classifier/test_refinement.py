@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skcalib import ZeroShotClassifier
+from skcalib import TextEncoder, ZeroShotClassifier
 
 D = 24
 
@@ -34,3 +34,21 @@ def test_labels_decide_how_much_names_count(is_misled):
     right = [("a", "b")[code] for code in codes[200:]]
     assert named.score(test, right) >= nameless.score(test, right) - 0.03
     assert named.score(test, right) > 0.9
+
+
+def test_names_that_classify_better_than_few_labels_count_more():
+    """Three texts of a class are about some topic, which is not what the classes are."""
+    shares = []
+    for seed in range(6):
+        rng, codes = np.random.default_rng(seed), np.arange(400) % 4
+        vectors = rng.normal(size=(400, D)) / D**0.5
+        vectors += np.eye(D)[8 + rng.integers(3, size=400)]
+        vectors[np.arange(400), codes] += 0.7
+        known = {f"text {i}": vector for i, vector in enumerate(vectors)}
+        known |= dict(zip("abcd", np.eye(D), strict=False))
+        classes = [*"abcd"]
+        labels = [classes[codes[i]] if i < 12 else None for i in range(200)]
+        encoder = TextEncoder(lambda some, of=known: np.stack([of[text] for text in some]))
+        model = ZeroShotClassifier(encoder, classes).fit([*known][:200], labels)
+        shares.append(model.score([*known][200:400], [classes[c] for c in codes[200:]]))
+    assert np.mean(shares) > 0.92  # 0.86 if they count as texts at most

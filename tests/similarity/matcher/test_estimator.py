@@ -100,6 +100,21 @@ def test_variants_of_a_product_are_no_partners(n_families):
     assert true >= 85
 
 
+def half(seed, n=150, n_families=60):
+    """Variants of products, and half of them again in a list that has no others."""
+    rng = np.random.default_rng(seed)
+    products = rng.normal(size=(n_families, 64))
+    first = products[rng.integers(n_families, size=n)] + 0.5 * rng.normal(size=(n, 64))
+    second = first[: n // 2] + 0.3 * rng.normal(size=(n // 2, 64))
+    return first, second, n // 2
+
+
+def test_all_records_of_a_shorter_list_are_matched():
+    false, true = shares((0.05,), 8, half)
+    assert true >= 68
+    assert false[0] <= 0.05
+
+
 def in_own_styles(seed, shared=60, n=120):
     """Two lists whose records resemble those of their own list in style, as code and prose."""
     rng = np.random.default_rng(seed)
@@ -164,6 +179,26 @@ def test_n_grams_of_names_are_read_beside_vectors():
         assert by_vectors.spelling_weight_ == 0
         assert len(by_vectors.pairs_) < 20
     assert np.mean(shares) <= 0.06
+
+
+def test_rare_words_count_more_than_those_of_many_names():
+    found = 0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        letters = np.array([*"abcdefghijklmnopqrstuvwxyz"])
+        usual = ["".join(rng.choice(letters, 9)) for _ in range(12)]
+        rare = ["".join(rng.choice(letters, 5)) for _ in range(90)]
+        shop, other = (
+            [" ".join([word, *rng.choice(usual, 4, replace=False)]) for word in of_list]
+            for of_list in (rare[:60], rare[30:])
+        )
+        vectors = dict(zip([*shop, *other], rng.normal(size=(120, 32)), strict=True))
+        for name, partner in zip(shop[30:], other, strict=False):
+            vectors[partner] += 0.6 * vectors[name]
+        matcher = Matcher(lambda asked, of=vectors: np.array([of[text] for text in asked]))
+        i, j = matcher.fit(shop, other).pairs_.T
+        found += (i - j == 30).sum()
+    assert found >= 118  # 80 of 120 by an idf that is not squared
 
 
 def test_a_new_list_is_matched_by_the_same_rule():
