@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from skcalib.calibration.moments import Moments
 from skcalib.calibration.whitening.estimator import Whitening
-from skcalib.calibration.whitening.solver import WhiteningMap, solve
+from skcalib.calibration.whitening.solver import solve
 from skcalib.cosines import above, nearest
 from skcalib.inputs.vectors import distinct_vectors, rows_of, unit_rows
 from skcalib.monitoring._mahalanobis import (
@@ -33,9 +33,6 @@ NEAREST = 16
 NEAR = 0.95
 # Sums of values about their mean, a Brownian bridge, exceed this in one case of a hundred.
 BRIDGE = 1.63
-# Standard errors, along the widest axis, by which a mean is farther from zero than on average
-# only by a chance of exp(-5² / 2) (the concentration of a Gaussian vector's length).
-CERTAIN = 5
 
 
 @dataclass(frozen=True)
@@ -161,7 +158,8 @@ def shift(whitening: Whitening, X: Any, fitted: Any) -> Shift:
     whitening : Whitening
         Fitted.
     X : array-like or dask array of shape (n_samples, n_features)
-        New vectors, two different ones or more, as the encoder returns them.
+        New vectors, two different ones or more, as the encoder returns them. Vectors that the
+        whitening has mapped differ from the fitted ones, and so they are shifted.
     fitted : array-like or dask array of shape (n_fitted, n_features)
         Vectors of the fit, or some thousand of them drawn at random.
 
@@ -176,7 +174,7 @@ def shift(whitening: Whitening, X: Any, fitted: Any) -> Shift:
     Raises
     ------
     ValueError
-        If `X` are vectors that this whitening has mapped.
+        If fewer than two vectors of `X` differ.
 
     Notes
     -----
@@ -225,7 +223,6 @@ def shift(whitening: Whitening, X: Any, fitted: Any) -> Shift:
             "gives all of them one vector."
         )
     chance, delta = 1 / old.n + 1 / new.n, new.mean - old.mean
-    _refuse_mapped(old, linear, new, chance)
     p_value, novelty = _compared(fitted, X)
     mean = (len(fitted) * fitted.mean(axis=0) + len(X) * new.mean) / (len(fitted) + len(X))
     others, different = (_unlike(rows, mean) for rows in (distinct_vectors(fitted), different))
@@ -295,29 +292,3 @@ def _neighbors(rows: np.ndarray) -> csr_array:
     weights = 1 / np.arange(1, k + 1)
     values = np.tile(weights / weights.sum(), n)
     return csr_array((values, (found.ravel(), np.repeat(order, k))), shape=(n, n))
-
-
-def _refuse_mapped(old: Moments, linear: WhiteningMap, new: Moments, chance: float) -> None:
-    """Raise a ValueError if rows have the mean and the axes of this whitening's output."""
-    W, kept = linear.affine.projection, linear.affine.bias
-    if W.shape[1] != len(W) or not new.scatter.any():
-        return
-
-    def is_zero(mean: np.ndarray, sample: Moments) -> bool:
-        variance = chance * sample.spectrum[0]
-        most = np.sqrt(variance.sum()) + CERTAIN * np.sqrt(variance[0])
-        return bool(np.linalg.norm(mean) <= most)
-
-    if is_zero(old.mean, old):
-        return
-    mean = new.mean
-    if kept.any():  # a share of the mean, whose length a later scaling may have changed
-        mean = mean - kept * (mean @ kept / (kept @ kept))
-    if is_zero(mean, new):
-        outputs, inputs = W.T @ old.scatter @ W, old.scatter
-        likeness = [np.sum(new.scatter * S) / np.linalg.norm(S) for S in (outputs, inputs)]
-        if likeness[0] > 1.1 * likeness[1]:
-            raise ValueError(
-                "shift got vectors with the mean and the axes of this whitening's output: they "
-                "are calibrated already. Pass the vectors that the encoder returns."
-            )

@@ -181,6 +181,26 @@ def test_n_grams_of_names_are_read_beside_vectors():
     assert np.mean(shares) <= 0.06
 
 
+def test_rare_words_count_more_than_those_of_many_names():
+    found = 0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        letters = np.array([*"abcdefghijklmnopqrstuvwxyz"])
+        usual = ["".join(rng.choice(letters, 9)) for _ in range(12)]
+        rare = ["".join(rng.choice(letters, 5)) for _ in range(90)]
+        shop, other = (
+            [" ".join([word, *rng.choice(usual, 4, replace=False)]) for word in of_list]
+            for of_list in (rare[:60], rare[30:])
+        )
+        vectors = dict(zip([*shop, *other], rng.normal(size=(120, 32)), strict=True))
+        for name, partner in zip(shop[30:], other, strict=False):
+            vectors[partner] += 0.6 * vectors[name]
+        matcher = Matcher(lambda asked, of=vectors: np.array([of[text] for text in asked]))
+        i, j = matcher.fit(shop, other).pairs_.T
+        found += (i - j == 30).sum()
+    assert found >= 118  # 80 of 120 by an idf that is not squared
+
+
 def test_a_new_list_is_matched_by_the_same_rule():
     shop, other, vectors = misnamed(1, 0.7)
     matcher = Matcher(lambda asked: np.array([vectors[text] for text in asked]))
