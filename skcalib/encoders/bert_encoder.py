@@ -239,7 +239,7 @@ class BertEncoder(WithMemory, TextTransformer):
         TypeError, ValueError
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
-        blocks_of(X, BLOCK)  # checks texts, reads no iterator
+        blocks_of(X, BLOCK)  # for its errors: checks texts, reads no iterator
         if not isinstance(self.model, str | os.PathLike):
             raise TypeError(
                 f"model is of type {type(self.model).__name__}; expected a folder or the id of "

@@ -246,7 +246,8 @@ class Whitening(
         if sample_weight is not None and not is_dask(X):
             sample_weight = check_sample_weight(sample_weight, X)
         moments = moments_of(Moments.of, X, sample_weight)
-        self._learn(moments, self.get_params(deep=False))._checked_map()
+        self._learn(moments, self.get_params(deep=False))
+        self._checked_map()  # raises now what the map would raise when it is used
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)

@@ -32,7 +32,7 @@ FEWEST = 4  # different records with content of a side
 FEW = 20  # records, below which a rate of 5 % can hardly be checked
 # A mild whitening brings out details, which tell a record from others on its topic.
 POWER = 0.25
-SLACK = 1e-5
+SLACK = 1e-5  # by which equal vectors may score differently in two products of matrices
 
 
 @estimator
@@ -233,16 +233,21 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         found = mutual(i, j, scores)
         sizes = [len(own.vectors) for own in lists]
         decoys = self._decoys(lists, indexes, (i, j, scores), len(found))
-        scores = scores[found]
-        q = q_values(scores, decoys, sizes)
         pairs = np.column_stack([kept[0][i[found]], kept[1][j[found]]])
-        order = np.argsort(-scores, kind="stable")
-        self.mutual_pairs_, self.mutual_q_values_ = pairs[order], q[order]
+        order = np.argsort(-scores[found], kind="stable")
+        scores, q = scores[found][order], q_values(scores[found], decoys, sizes)[order]
+        self.mutual_pairs_, self.mutual_q_values_ = pairs[order], q
         n = np.count_nonzero(q <= self.false_discovery_rate)
-        self.pairs_, self.q_values_ = self.mutual_pairs_[:n], self.mutual_q_values_[:n]
-        self.scores_ = scores[order][:n]
-        self.threshold_ = float(self.scores_[-1]) if n else np.inf
-        if not n:
+        self.pairs_, self.q_values_ = self.mutual_pairs_[:n], q[:n]
+        self.scores_ = scores[:n]
+        self.threshold_ = float(scores[n - 1]) if n else np.inf
+        self._warn_of_few(min(sizes))
+        return self
+
+    def _warn_of_few(self, size: int) -> None:
+        """Warn of no pair, or of a list of a few different records."""
+        q = self.mutual_q_values_
+        if not len(self.pairs_):
             least = f"at least {q.min():.2g}" if len(q) else "unknown"
             warn(
                 f"No pair is listed: the share of false pairs is {least}, and "
@@ -250,12 +255,11 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
                 "as those of both, or few have a partner. Check mutual_pairs_, set a larger "
                 "false_discovery_rate, or try another encoder."
             )
-        elif min(sizes) < FEW:
+        elif size < FEW:
             warn(
-                f"A list has {min(sizes)} different records. The rate of false pairs can "
+                f"A list has {size} different records. The rate of false pairs can "
                 f"hardly be estimated from fewer than {FEW}: check the pairs."
             )
-        return self
 
     def _decoys(
         self,
@@ -311,7 +315,6 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         best = np.lexsort((j, -scores))
         best = best[np.unique(i[best], return_index=True)[1]]
         i, j, scores = i[best], j[best], scores[best]
-        # As equal vectors may score a little differently in another product of matrices.
         accepted = (scores >= self.threshold_ - SLACK) & (scores >= self._best[j] - SLACK)
         partner[content[i[accepted]]] = self._rows[j[accepted]]
         return partner
