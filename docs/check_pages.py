@@ -19,6 +19,7 @@ from pathlib import Path
 
 PHONE, DESK = (390, 844), (1280, 800)
 MAXIMUM_SCREENS = {"user_guide": 7, "comparison": 10}
+GENERATED = "search.html", "genindex.html", "py-modindex.html"  # at the top, by Sphinx
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 # Texts whose contrast with the color behind them is below 4.5, or 3 for large letters.
@@ -93,7 +94,7 @@ def check(site, executable, screenshots=None):
         str(path.relative_to(site).with_suffix(""))
         for path in site.rglob("*.html")
         if not {"_static", "_modules", "generated"} & set(path.relative_to(site).parts)
-        and path.name not in ("search.html", "genindex.html", "py-modindex.html")
+        and str(path.relative_to(site)) not in GENERATED
     )
     n_problems = 0
     with sync_playwright() as playwright:

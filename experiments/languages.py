@@ -63,13 +63,17 @@ def script(text):
     return Counter(names).most_common(1)[0][0] if any(map(str.isalpha, text)) else "none"
 
 
-def found_among(Z, text, n):
-    """Share, in percent, of the n nearest vectors that are of the same text."""
+def hits(Z, text, n):
+    """Share of the n nearest of each vector that are of the same text."""
     Z = unit(Z)
     similarity = Z @ Z.T
     np.fill_diagonal(similarity, -np.inf)
     nearest = np.argpartition(-similarity, n, axis=1)[:, :n]
-    return 100 * np.mean(text[nearest] == text[:, None])
+    return np.mean(text[nearest] == text[:, None], axis=1)
+
+
+def found_among(Z, text, n):
+    return 100 * hits(Z, text, n).mean()
 
 
 def stsb(encode):

@@ -80,12 +80,17 @@ def cells(encode, options, name, pooling):
         for vectors in by_depth(texts):
             yield vectors, graded(vectors, places.reshape(both.shape).T, grades), None
         return
+    fitted, texts, codes = texts_of(name)
+    for X, vectors in zip(by_depth(fitted), by_depth(texts), strict=True):
+        yield X, grouped(vectors, codes), codes.max() + 1
+
+
+def texts_of(name):
+    """Texts to fit on, texts to score, and the groups of these, each of two or more."""
     texts, labels = labeled(name, "test", TEXTS)
     codes = codes_of(labels)
-    has_others = np.bincount(codes)[codes] > 1
-    fit = by_depth(labeled(name, "train", TEXTS)[0])
-    for X, vectors in zip(fit, by_depth(texts[has_others]), strict=True):
-        yield X, grouped(vectors, codes[has_others]), codes.max() + 1
+    kept = np.bincount(codes)[codes] > 1
+    return labeled(name, "train", TEXTS)[0], texts[kept], codes[kept]
 
 
 def graded(vectors, places, grades):

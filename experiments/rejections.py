@@ -77,33 +77,36 @@ STEPS = {
 
 def rows(encode, options):
     for name in options.only or SETS:
-        texts, labels = labeled(name, "train", EVERY)
-        new, of_new = labeled(name, "test", EVERY)
-        classes = np.unique(labels)
-        known = classes[: -(len(classes) // 4)]
-        is_known = np.isin(of_new, known)
-        others, _ = labeled(SETS[name], "test", SCORED)
-        usual, of_usual = new[is_known][:SCORED], of_new[is_known][:SCORED]
-        odd = {"other set": others, "left out": new[~is_known][:SCORED]}
-        texts, labels = (x[np.isin(labels, known)] for x in (texts, labels))
-        pool, of_pool = texts[:POOL], labels[:POOL]
         figures = {}
-        for seed in range(DRAWS):
-            order = np.random.default_rng(seed).permutation(len(pool))
-            drawn = [order[of_pool[order] == c][:LABELS] for c in known]
-            y = np.full(len(pool), None, object)
-            y[np.concatenate(drawn)] = of_pool[np.concatenate(drawn)].astype(str)
-            for step, fit in STEPS.items():
-                predict = fit(encode, pool, y)
-                predicted = predict(usual)
-                kept = predicted != "other"
-                of_draw = {"rejected": np.mean(~kept)} | {
-                    kind: np.mean(predict(of_kind) == "other") for kind, of_kind in odd.items()
-                }
-                of_draw["accuracy"] = np.mean(predicted[kept] == of_usual.astype(str)[kept])
-                figures.setdefault(step, []).append([*of_draw.values()])
+        for step, _, kept, right, odd in draws(encode, name, STEPS):
+            of_draw = [np.mean(~kept), *map(np.mean, odd.values()), right[kept].mean()]
+            figures.setdefault(step, []).append(of_draw)
         for step, of_draws in figures.items():
             means = 100 * np.mean(of_draws, axis=0)
             columns = "rejected", *odd, "accuracy"
             shown = (f"{mean:.1f}" for mean in means)
             yield {"set": name, "step": step} | dict(zip(columns, shown, strict=True))
+
+
+def draws(encode, name, steps):
+    """Yield step, draw, which usual texts are kept and right, and which odd ones rejected."""
+    texts, labels = labeled(name, "train", EVERY)
+    new, of_new = labeled(name, "test", EVERY)
+    classes = np.unique(labels)
+    known = classes[: -(len(classes) // 4)]
+    is_known = np.isin(of_new, known)
+    others, _ = labeled(SETS[name], "test", SCORED)
+    usual, of_usual = new[is_known][:SCORED], of_new[is_known][:SCORED].astype(str)
+    odd = {"other set": others, "left out": new[~is_known][:SCORED]}
+    texts, labels = (x[np.isin(labels, known)] for x in (texts, labels))
+    pool, of_pool = texts[:POOL], labels[:POOL]
+    for seed in range(DRAWS):
+        order = np.random.default_rng(seed).permutation(len(pool))
+        drawn = [order[of_pool[order] == c][:LABELS] for c in known]
+        y = np.full(len(pool), None, object)
+        y[np.concatenate(drawn)] = of_pool[np.concatenate(drawn)].astype(str)
+        for step in steps:
+            predict = STEPS[step](encode, pool, y)
+            predicted = predict(usual)
+            rejected = {kind: predict(of_kind) == "other" for kind, of_kind in odd.items()}
+            yield step, seed, predicted != "other", predicted == of_usual, rejected

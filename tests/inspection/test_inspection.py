@@ -23,6 +23,7 @@ def pyplot(monkeypatch):
     matplotlib.use("agg")
     from matplotlib import pyplot
 
+    pyplot.close("all")  # of other tests in this process
     yield pyplot
     pyplot.close("all")
 

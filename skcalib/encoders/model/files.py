@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from skcalib.encoders.model.entries import (
     CONFIG,
@@ -131,41 +131,51 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
 
     So the fingerprint covers everything that is read.
     """
-
-    def refuse(reason: str) -> NoReturn:
-        raise ValueError(f"The model in {str(folder)!r} is refused: {reason}.")
-
     names = {file.name for file in files}
+    for file in files:
+        refuse_outside(folder, file.name)
+    fault = (
+        _weights_unread(folder, names)
+        or _unusable_weights(folder, files)
+        or _refers_elsewhere(folder, names)
+    )
+    if fault:
+        raise ValueError(f"The model in {str(folder)!r} is refused: {fault}.")
+
+
+def _weights_unread(folder: Path, names: set[str]) -> str | None:
+    """Why the weights are not those that transformers reads, or None."""
     if names & {"adapter_config.json", "adapter_model.safetensors"}:
-        refuse("it has an adapter to a model. Merge the two and save them as one")
-    if not any(fnmatch.filter(names, pattern) for pattern in WEIGHTS):
+        return "it has an adapter to a model. Merge the two and save them as one"
+    weights = {name for pattern in WEIGHTS for name in fnmatch.filter(names, pattern)}
+    if not weights:
         others = sorted(file for file in os.listdir(folder) if OTHER_WEIGHTS.search(file))
-        refuse(
+        return (
             "it has no weights in model.safetensors or model-*.safetensors"
             f"{f', only in {others[0]}' if others else ''}. Other formats may run code when "
             "loaded, or hold what another library computes with. Load the model by the library "
             "that wrote it, and save it by save_pretrained of transformers"
         )
-    for file in files:
-        refuse_outside(folder, file.name)
-    if fault := _unusable_weights(folder, files):
-        refuse(fault)
     for name in (shards := _shards(folder)):
         if not (isinstance(name, str) and re.fullmatch(r"model-[\w.-]*\.safetensors", name)):
-            refuse(
+            return (
                 f"model.safetensors.index.json names the file {name!r}. Weights are read only "
                 "from model-*.safetensors in the same folder; save the model again"
             )
     read = {WEIGHTS[0]} if WEIGHTS[0] in names else {*shards}
-    if unread := {name for p in WEIGHTS for name in fnmatch.filter(names, p)} - read:
-        refuse(
+    if unread := weights - read:
+        return (
             f"it has weights that are not read, {min(unread)!r}, next to "
             f"{min(read, default='no index')!r}. Delete those of another model, or save the "
             "model again into an empty folder"
         )
-    # Entries, written key=value, that make transformers read other files: file names, first
-    # arguments of a tokenizer, or code from the hub. special_tokens_map_file, the former place
-    # of special_tokens_map.json, is harmless.
+    return None
+
+
+def _refers_elsewhere(folder: Path, names: set[str]) -> str | None:
+    """Which entry makes transformers read other files or run code, or None."""
+    # Entries, written key=value: file names, first arguments of a tokenizer, or code from the
+    # hub. special_tokens_map_file, the former place of special_tokens_map.json, is harmless.
     tokenizers = r"(auto_map|init_inputs|vocab|merges|tokenizer_object)=.*"
     tokenizers += r"|(?!special_tokens_map_)\w*_file=.*|fast_tokenizer_files=.*[/\\].*"
     # Only implementations that come with transformers are accepted.
@@ -180,11 +190,12 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
         # A model of several parts has a configuration for each.
         for key, value in nested(content) if name == CONFIG else content.items():
             if value and re.fullmatch(pattern, f"{key}={value}", re.DOTALL):
-                refuse(
+                return (
                     f"{name} refers to other code or files ({key}: {value!r:.60}), which are "
                     "never read, and without which the vectors could differ. If transformers "
                     "has the same code for this kind of model, delete the entry"
                 )
+    return None
 
 
 def nested(content: Any) -> Iterator[tuple[str, Any]]:
