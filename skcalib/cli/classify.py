@@ -68,4 +68,5 @@ def run(options: argparse.Namespace) -> None:
         with file.open("w", newline="", encoding="utf-8") as stream:
             rows = zip(texts, predicted, scores.round(4).tolist(), strict=True)
             csv.writer(stream).writerows([("text", "label", "score"), *rows])
-    print(f"Wrote {options.output}: {len(texts)} texts in {len(model.classes_)} classes.")
+    n = len(model.classes_)
+    print(f"Wrote {options.output}: {len(texts)} texts in {n} class{'es' * (n > 1)}.")

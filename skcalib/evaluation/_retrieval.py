@@ -228,8 +228,9 @@ def evaluate_retrieval(
     differences = scores - scores[0]
     alike = near_duplicates([*queries.values()])
     by_query = np.moveaxis(differences, 1, -1)
-    ends = interval(by_query.reshape(-1, len(queries)), alike, random_state)
+    ends = 100 * interval(by_query.reshape(-1, len(queries)) / 100, alike, random_state)
     intervals = np.moveaxis(ends.reshape(2, *by_query.shape[:2]), 0, -1)
+    intervals[0] = 0.0  # of the first to itself
     return RetrievalTable(
         tuple(encoders),
         COLUMNS,

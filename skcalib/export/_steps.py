@@ -77,7 +77,7 @@ def _refuse_lost_digits(growth: float) -> None:
     if error > 1e-5:
         raise ValueError(
             "The map would lose its digits in float32: an estimated error of "
-            f"{error:.1g} of a typical entry, where 1e-5 is accepted. Keep fewer components, "
+            f"{error:.3g} of a typical entry, where 1e-05 is accepted. Keep fewer components, "
             "set noise or shrinkage above 0, or first subtract the means of groups that are "
             "far apart."
         )

@@ -83,3 +83,12 @@ def test_an_empty_folder_is_not_replaced_by_a_file(files, tiny_bert, capsys, mon
     assert run(folder, tiny_bert, "--classes", str(folder / "names")) == 2
     assert "exists already" in capsys.readouterr().err
     assert (folder / "out.csv").is_dir()
+
+
+@pytest.mark.filterwarnings("ignore:There is only one class")
+def test_one_class_is_one_class(minilm, tmp_path, capsys):
+    (tmp_path / "texts.txt").write_text("a cat\na dog\na car\n")
+    (tmp_path / "names.txt").write_text("animals\n")
+    texts, names, out = (str(tmp_path / name) for name in ("texts.txt", "names.txt", "out.csv"))
+    assert main(["classify", str(minilm), texts, "--classes", names, "-o", out]) == 0
+    assert "3 texts in 1 class." in capsys.readouterr().out
