@@ -67,9 +67,12 @@ def leads(values: np.ndarray, groups: np.ndarray, seed: int) -> list[Difference]
     A loss that is rare and large, and not in the sample, is covered only if all values are
     equal.
     """
-    means, errors, t = _studentized(values - values[0], groups, seed)
-    high, low = np.quantile(t.min(axis=0), 0.025), np.quantile(t.max(axis=0), 0.975)
-    ends = _ends(means, errors, low, high, groups, len(values))
+    if groups.max() == 0:
+        means, ends = (values - values[0]).mean(axis=1), interval(values, groups, seed)
+    else:
+        means, errors, t = _studentized(values - values[0], groups, seed)
+        high, low = np.quantile(t.min(axis=0), 0.025), np.quantile(t.max(axis=0), 0.975)
+        ends = _ends(means, errors, low, high, groups, len(values))
     ends[:, 0] = 0.0  # the lead of the first over itself
     return [Difference(*map(float, lead)) for lead in zip(means, *ends, strict=True)]
 

@@ -58,3 +58,10 @@ def test_equal_differences_have_the_width_of_what_is_unseen(value):
     first, lead = leads(np.vstack([0 * values, values]), groups, 0)
     assert (first.mean, first.low, first.high) == (0, 0, 0)
     assert lead.low < 0 < lead.high
+
+
+def test_leads_of_one_text_may_be_anything():
+    values = np.array([[0.0, 0.0], [0.3, 0.1]])
+    first, second = leads(values, np.zeros(2, int), seed=0)
+    assert (first.mean, first.low, first.high) == (0, 0, 0)
+    assert (second.mean, second.low, second.high) == (pytest.approx(0.2), -1, 1)
