@@ -163,8 +163,8 @@ def graded(vectors_of, more, ours=None):
 
 def of_raw_model(encode, options):
     """Three lines take the last layer, which the model declares, and skcalib chooses."""
-    search = CalibrationSearch(raw_depths.stored(encode, options), **raw_checks.SEARCH)
-    chosen = search.fit(list(sentences(400))).best_estimator_
+    tried = CalibrationSearch(raw_depths.stored(encode, options), **raw_checks.SEARCH)
+    chosen = tried.fit(list(sentences(400))).best_estimator_
     chosen = clone(chosen).set_params(encode__memory=None).fit(list(sentences()))
     last = raw_sts.stored(encode, options, **raw_sts.FEATURES["last"]).fit([""])
     whitened = {"PCA(256, whiten=True)": PCA(256, whiten=True)}
@@ -214,11 +214,8 @@ def clusters(encode, options):
 
 def set_of(encode, name):
     """Vectors to fit on, vectors to score, and the groups of these, each of two or more."""
-    texts, labels = labeled(name, "test", TEXTS)
-    codes = codes_of(labels)
-    kept = np.bincount(codes)[codes] > 1
-    fitted = encode(labeled(name, "train", 4000)[0])
-    return fitted, encode(texts[kept]), codes_of(codes[kept])
+    fitted, texts, codes = raw_depths.texts_of(name, 4000, TEXTS)
+    return encode(fitted), encode(texts), codes_of(codes)
 
 
 # Search and answers.

@@ -16,9 +16,9 @@ from itertools import pairwise
 
 import numpy as np
 import pandas as pd
-from data import DATA, labeled, pairs, sentences
-from measures import codes_of, correlations, unit
-from raw_depths import KEPT, TEXTS, graded, grouped
+from data import DATA, pairs, sentences
+from measures import correlations, unit
+from raw_depths import KEPT, graded, grouped, texts_of
 from raw_depths import stored as stored_depths
 from raw_sts import FEATURES, STEPS, stored
 from sklearn.covariance import LedoitWolf
@@ -156,8 +156,5 @@ def task(name):
         texts, places = np.unique(both, return_inverse=True)
         places = places.reshape(both.shape).T
         return texts, texts, lambda vectors: graded(vectors, places, grades)
-    texts, labels = labeled(name, "test", TEXTS)
-    codes = codes_of(labels)
-    kept = np.bincount(codes)[codes] > 1
-    fit_on = labeled(name, "train", TEXTS)[0]
-    return fit_on, texts[kept], lambda vectors: grouped(vectors, codes[kept])
+    fit_on, texts, codes = texts_of(name)
+    return fit_on, texts, lambda vectors: grouped(vectors, codes)

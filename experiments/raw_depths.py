@@ -85,12 +85,12 @@ def cells(encode, options, name, pooling):
         yield X, grouped(vectors, codes), codes.max() + 1
 
 
-def texts_of(name):
+def texts_of(name, n_fitted=TEXTS, n_scored=TEXTS):
     """Texts to fit on, texts to score, and the groups of these, each of two or more."""
-    texts, labels = labeled(name, "test", TEXTS)
+    texts, labels = labeled(name, "test", n_scored)
     codes = codes_of(labels)
     kept = np.bincount(codes)[codes] > 1
-    return labeled(name, "train", TEXTS)[0], texts[kept], codes[kept]
+    return labeled(name, "train", n_fitted)[0], texts[kept], codes[kept]
 
 
 def graded(vectors, places, grades):

@@ -50,11 +50,7 @@ def interval(values: np.ndarray, groups: np.ndarray, seed: int) -> np.ndarray:
     30 groups whose sizes fall as 1/i, with rare large losses, they miss in 6.1 % instead of 5.
     Of one group the ends are -1 and 1.
     """
-    if groups.max() == 0:  # one text says nothing of others
-        return np.tile([[-1.0], [1.0]], len(values))
-    means, errors, t = _studentized(values, groups, seed)
-    high, low = np.quantile(t, (0.025, 0.975), axis=1)
-    return _ends(means, errors, low, high, groups)
+    return _intervals(values, groups, seed, simultaneous=False)[1]
 
 
 def leads(values: np.ndarray, groups: np.ndarray, seed: int) -> list[Difference]:
@@ -67,30 +63,33 @@ def leads(values: np.ndarray, groups: np.ndarray, seed: int) -> list[Difference]
     A loss that is rare and large, and not in the sample, is covered only if all values are
     equal.
     """
-    if groups.max() == 0:
-        means, ends = (values - values[0]).mean(axis=1), interval(values, groups, seed)
-    else:
-        means, errors, t = _studentized(values - values[0], groups, seed)
-        high, low = np.quantile(t.min(axis=0), 0.025), np.quantile(t.max(axis=0), 0.975)
-        ends = _ends(means, errors, low, high, groups, len(values))
+    means, ends = _intervals(values - values[0], groups, seed, simultaneous=True)
     ends[:, 0] = 0.0  # the lead of the first over itself
     return [Difference(*map(float, lead)) for lead in zip(means, *ends, strict=True)]
 
 
-def _ends(
-    means: np.ndarray, errors: np.ndarray, low: Any, high: Any, groups: Any, n_rows: int = 1
-) -> np.ndarray:
-    """Return both ends of each row: by t, or if its values are equal, by what is unseen.
+def _intervals(
+    values: np.ndarray, groups: np.ndarray, seed: int, simultaneous: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the means of rows and both ends of their intervals, of each row or of all.
 
-    A share of other texts is missing among n by a chance of ``(1 - share)^n``; it is 2.5 %, for
-    all rows together. The unseen ones may all be -1, or 1.
+    Ends are by t, or if the values of a row are equal, by what is unseen: a share of other
+    texts is missing among n by a chance of ``(1 - share)^n``; it is 2.5 %, for all rows
+    together. The unseen ones may all be -1, or 1.
     """
     n = groups.max() + 1
-    t = np.maximum(low, _student(n)), np.minimum(high, -_student(n))
-    ends = np.stack([means - errors * quantile for quantile in t])
-    unseen = 1 - (0.025 / n_rows) ** (1 / n)
+    if n == 1:  # one text says nothing of others
+        return values.mean(axis=1), np.tile([[-1.0], [1.0]], len(values))
+    means, errors, t = _studentized(values, groups, seed)
+    if simultaneous:
+        low, high = np.quantile(t.max(axis=0), 0.975), np.quantile(t.min(axis=0), 0.025)
+    else:
+        high, low = np.quantile(t, (0.025, 0.975), axis=1)
+    quantiles = np.maximum(low, _student(n)), np.minimum(high, -_student(n))
+    ends = np.stack([means - errors * quantile for quantile in quantiles])
+    unseen = 1 - (0.025 / (len(values) if simultaneous else 1)) ** (1 / n)
     equal = means - unseen * (means + np.array([[1.0], [-1.0]]))
-    return np.clip(np.where(errors > 0, ends, equal), -1, 1)
+    return means, np.clip(np.where(errors > 0, ends, equal), -1, 1)
 
 
 def _studentized(
