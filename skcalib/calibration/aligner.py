@@ -146,7 +146,7 @@ class SpaceAligner(
         self.kept_ = _left_out(X, Y, ridge.alpha_)
         if len(X) < FEW:
             warn(
-                f"{len(X)} pairs do not show what is lost: after fits on fewer than {FEW}, two of "
+                f"{len(X)} pairs do not show what is lost: of fits on fewer than {FEW}, two of "
                 "three lost more than a point of R-precision, up to 33. Pass 1,000 pairs or "
                 "more, or encode all texts with one model."
             )
@@ -238,9 +238,9 @@ def _left_out(X: np.ndarray, Y: np.ndarray, alpha: float) -> float:
     if share < 0.5 + 4 / np.sqrt(12 * n):
         warn(
             "The pairs do not belong together, or are too few: a translated vector is hardly "
-            f"nearer to its own vector in y than to those of other texts ({100 * share:.0f} % of "
-            "these are farther; 50 % by chance). Check that X and y have the same texts in the "
-            "same order."
+            f"nearer to its own vector in y than to those of other texts ({100 * share:.0f} % "
+            "of these are farther; 50 % by chance). Check that X and y have the same texts in "
+            "the same order."
         )
     k = max(1, round(NEAREST * n))
     return float((_nearest(cosines, k) & _nearest(stored @ stored.T, k)).sum() / (k * n))

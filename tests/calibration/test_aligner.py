@@ -14,9 +14,7 @@ from skcalib.calibration.aligner import PENALTIES
 from skcalib.datasets import load_docstrings
 from skcalib.export import to_torch
 
-few_pairs = pytest.mark.filterwarnings(
-    "ignore:The pairs do not belong|.*vectors are zero"
-)
+few_pairs = pytest.mark.filterwarnings("ignore:The pairs do not belong|.*vectors are zero")
 
 
 @few_pairs
