@@ -255,7 +255,8 @@ class SearchEncoder(TextTransformer):
         -------
         vectors : ndarray of shape (n_documents, d + 2), float32
         """
-        return self._index.sides.documents(self._documents(X)[0])
+        unit, _ = self._documents(X)
+        return self._index.sides.documents(unit)
 
     def encode_document(self, X: Any) -> Any:
         """Encode documents: those of the fit, or later ones.
@@ -272,7 +273,8 @@ class SearchEncoder(TextTransformer):
             Of unit length, or zero without known terms. If only vectors are compared, `dense`
             is returned alone, not as a pair.
         """
-        return self._index.documents(*self._documents(X)).vectors()
+        unit, texts = self._documents(X)
+        return self._index.documents(unit, texts).vectors()
 
     def _documents(self, X: Any) -> tuple[np.ndarray, list[str] | None]:
         check_is_fitted(self)
