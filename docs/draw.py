@@ -1,14 +1,18 @@
-"""Draw the pictures of the pages from the files of results: ``python docs/draw.py``.
+"""Draw the pictures of the pages: ``python docs/draw.py``.
 
-Each picture is written twice, for light pages and, with "-dark" in its name, for dark ones.
+Those of files of results are written twice, for light pages and, with "-dark" in their names,
+for dark ones.
 """
 
+import contextlib
 import re
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+import outputs
 from matplotlib import pyplot as plt
 from tables import RESULTS, records_of
 
@@ -90,7 +94,20 @@ def coarse(ink):
     return figure
 
 
+def clusters():
+    """Write the map that the blocks of a page draw, without the texts of its points."""
+    page, names = Path(__file__).parent / "tasks/clustering.md", {}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for block in outputs.BLOCK.finditer(page.read_text("utf-8")):
+            outputs.run(block[1], page.name, names)
+            if "picture" in names:
+                break
+    picture = re.sub("<title>.*?</title>", "", names["picture"])
+    (PICTURES / "clusters.svg").write_text(picture, "utf-8")
+
+
 def main():
+    clusters()
     mpl.use("svg")
     for draw in (cosines, spectrum, coarse):
         for ink, suffix in (("black", ""), ("white", "-dark")):
