@@ -1,14 +1,18 @@
-"""Draw the pictures of the pages from the files of results: ``python docs/draw.py``.
+"""Draw the pictures of the pages: ``python docs/draw.py``.
 
-Each picture is written twice, for light pages and, with "-dark" in its name, for dark ones.
+Those of files of results are written twice, for light pages and, with "-dark" in their names,
+for dark ones.
 """
 
+import contextlib
 import re
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+import outputs
 from matplotlib import pyplot as plt
 from tables import RESULTS, records_of
 
@@ -17,7 +21,12 @@ INKED = "text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor"
 INKED += "xtick.color", "ytick.color"
 # Text stays text, so that the files are small; nothing in them changes from run to run.
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "skcalib", "font.size": 12}
-STYLE |= {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False}
+STYLE |= {
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
 UNRELATED, RELATED = {"black": "#8c8c8c", "white": "#7f8a99"}, "#d9570d"
 KINDS = {"unrelated": "different intents", "related": "the same intent"}
 
@@ -30,27 +39,25 @@ def numbered(row, name):
 
 def cosines(ink):
     """Cosines of a raw language model and of an encoder, before and after."""
-    figure, axes = plt.subplots(2, 2, sharex=True, figsize=(9.2, 4.4), layout="constrained")
-    for ax, row in zip(axes.T.flat, records_of(RESULTS / "cosines.csv"), strict=True):
+    figure, axes = plt.subplots(4, sharex=True, figsize=(7, 5.6), layout="constrained")
+    for ax, row in zip(axes, records_of(RESULTS / "cosines.csv"), strict=True):
         for kind, label in KINDS.items():
-            heights = np.array([*numbered(row, kind).values()])
+            bins = numbered(row, kind)
+            heights = np.array([*bins.values()])
             color = RELATED if kind == "related" else UNRELATED[ink]
             shape = {"fill": True, "color": color, "alpha": 0.6, "label": label}
-            ax.stairs(heights / heights.max(), [*numbered(row, kind), 1], **shape)
+            ax.stairs(heights / heights.max(), [*bins, 1], **shape)
         threshold = float(row["threshold"])
         ax.axvline(threshold, color=ink, linewidth=1.5)
-        above = (
-            f"above {threshold:.2f}: 1 % of different,\n{row['related above']} % of the same"
-        )
+        shares = f"1 % of different,\n{row['related above']} % of the same"
         side = (-6, "right") if threshold > 0.6 else (6, "left")
         place = {"xytext": (side[0], 0), "textcoords": "offset points", "ha": side[1]}
-        ax.annotate(above, (threshold, 1.5), va="top", **place)
-        title = f"{row['model']}, {row['step']}"
-        ax.set(title=title, yticks=[], ylim=(0, 1.5), xlim=(-0.4, 1))
+        ax.annotate(f"above {threshold:.2f}: {shares}", (threshold, 1.7), va="top", **place)
+        ax.set(yticks=[], ylim=(0, 1.7), xlim=(-0.4, 1))
+        ax.set_title(f"{row['model']}, {row['step']}", loc="left", y=0.72, weight="bold")
         ax.spines["left"].set_visible(False)
-    axes[0, 0].legend(loc="center left")
-    for ax in axes[1]:
-        ax.set(xlabel="cosine of two questions")
+    axes[0].legend(loc="lower left")
+    ax.set(xlabel="cosine of two questions")
     return figure
 
 
@@ -90,7 +97,20 @@ def coarse(ink):
     return figure
 
 
+def clusters():
+    """Write the map that the blocks of a page draw, without the texts of its points."""
+    page, names = Path(__file__).parent / "tasks/clustering.md", {}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for block in outputs.BLOCK.finditer(page.read_text("utf-8")):
+            outputs.run(block[1], page.name, names)
+            if "picture" in names:
+                break
+    picture = re.sub("<title>.*?</title>", "", names["picture"])
+    (PICTURES / "clusters.svg").write_text(picture, "utf-8")
+
+
 def main():
+    clusters()
     mpl.use("svg")
     for draw in (cosines, spectrum, coarse):
         for ink, suffix in (("black", ""), ("white", "-dark")):
