@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+# Quantiles of the decoys below which pairs are taken as false: of many true pairs some are as
+# similar as decoys, fewer below the smaller one; of few pairs the larger one is more exact.
+BELOW = np.array([0.25, 0.5])
 DEVIATIONS = 2  # by which the number of pairs, or the mean of few, may be off
 
 
@@ -51,17 +54,18 @@ def q_values(nearest: np.ndarray, others: np.ndarray, lists: list[Decoys]) -> np
     """Least false discovery rate at which each pair is listed, in (0, 1].
 
     ``nearest`` are scores of mutual nearest pairs of both lists, and ``others`` of the next
-    ones. At most half of the false pairs are above the median of the decoys (Storey, 2002).
-    Both the decoys and the number of false pairs depend on the number of true ones, so they are
-    estimated in turn, from no true pair on, while this number grows. The rank among decoys is a
-    conformal p-value, for which the rule of Benjamini & Hochberg holds (Bates et al., 2023).
+    ones. As large a share of the false pairs as of the decoys is below a score (Storey, 2002).
+    The decoys depend on the number of true pairs, and this on the decoys, so they are estimated
+    in turn, from no true pair on, while the number grows. The rank among decoys is a conformal
+    p-value, for which the rule of Benjamini & Hochberg holds (Bates et al., 2023).
     """
     most, n_true, more = most_false(len(nearest), lists), -1.0, 0.0
     while more > n_true:
         n_true, n_false = more, most
         decoys = np.sort(np.concatenate([own.as_of_both(others, n_true) for own in lists]))
         if len(decoys):
-            n_false = min(most, 2.0 * (1 + np.sum(nearest < np.median(decoys))))
+            n_below = np.searchsorted(np.sort(nearest), np.quantile(decoys, BELOW))
+            n_false = min(most, *(1 + n_below) / BELOW)
         more = len(nearest) - n_false
     order = np.argsort(-nearest, kind="stable")
     n_reach = len(decoys) - np.searchsorted(decoys, nearest[order], side="left")

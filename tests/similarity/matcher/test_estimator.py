@@ -71,10 +71,10 @@ def test_share_of_false_pairs_is_as_promised(shared, groups):
 @pytest.mark.parametrize("shared", [20, 50, 100, 200, 300])
 def test_few_partners_are_listed_if_they_stand_out_and_q_values_are_true(shared):
     false, true = shares((0.05, 0.2), 20, lambda s: (*lists(s, 300, shared, 0.3), shared))
-    assert true >= 0.9 * shared
+    assert true >= 0.94 * shared
     assert false[0] <= 0.06
     if 20 < shared < 200:  # where there are enough false ones to list
-        assert 0.07 <= false[1] <= 0.25
+        assert 0.09 <= false[1] <= 0.25
 
 
 def families(seed, share, n=300, n_families=300, noise=0.3):
