@@ -100,7 +100,7 @@ def provenance(whitening: Whitening, X: Any) -> Provenance:
     rotated at random, as those of another model would be, and refused if more than one sample
     of twenty in 10,000 would be called the same. This depends on the vectors: those of MiniLM
     and e5 on five sets are refused at 192 columns, and accepted at 384; on eight other sets, 4
-    of 32 fits are refused at 384, although no sample of twenty would be called the same there.
+    of 32 fits are refused at 384.
 
     It does not see what leaves the directions as they are: a prompt, the lengths, or another
     domain. Layers and poolings of one model share directions: another layer is mostly seen,
