@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 
 from skcalib.encoders.model.forward import first_position
 
@@ -20,11 +21,14 @@ ENCODER_OF = ("t5", "mt5", "umt5")
 # Endings of tensors that go with quantized weights.
 SCALES = re.compile(r"(scales?|zeros|zero_points?|scale_inv|absmax|qweight)$")
 
-# Weights that change those of a model. Heads, which are left out, have other names.
-ADAPTERS = re.compile(r"(^|[._])(lora|adapter)")
-
+# First parts of the names of weights that a model without its head leaves out.
+HEADS = re.compile(
+    r"head|classif|predict|pool|score|logits|cls|qa_|qass|vocab_|decoder|out(put)?|proj|pred_"
+    r"|summary|lm_|dense|linear"
+)
 NUMBER = re.compile(r"\.\d+(?=\.)")  # of a block
-BUFFERS = {"position_ids", "token_type_ids", "inv_freq", "masked_bias"}
+BUFFERS = {"position_ids", "token_type_ids", "inv_freq", "masked_bias"}  # once saved as weights
+FORMER = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 LONGEST = 2**20  # most tokens of a text, for any model
 
 
@@ -58,6 +62,7 @@ def read(folder: Path) -> tuple[Any, Any]:
             raise ValueError(f"its input is {name}, not texts")
         tokenizer = AutoTokenizer.from_pretrained(folder, **local)
     _check_weights(module, report)
+    _refuse_twice(folder, module.base_model_prefix)
     return tokenizer, module.eval().requires_grad_(False)
 
 
@@ -78,11 +83,13 @@ def _check_weights(module: Any, report: dict[str, Any]) -> None:
             f"its weights lack {len(missing)} tensors of {type(module).__name__}, such as "
             f"{missing[0]!r}. Save it again"
         )
-    if dropped := _dropped(report["unexpected_keys"], module):
+    if unread := _unread(report["unexpected_keys"], module):
         raise ValueError(
-            f"it has weights that {type(module).__name__} of transformers does not use, such "
-            f"as {dropped[0]!r} ({len(dropped)} in all), so its vectors would be others. Use "
-            "the release of transformers that wrote it, or correct its config.json"
+            f"it has weights that {type(module).__name__} of transformers does not read, such "
+            f"as {unread[0]!r} ({len(unread)} in all); expected only its own and those of a "
+            "head, such as a classifier. If they belong to the model, use the release of "
+            "transformers that wrote it, or correct its config.json; otherwise load it by "
+            "AutoModel, and save it to another folder"
         )
     kind = getattr(module.config, "position_embedding_type", None) or ""
     names = [name for name, _ in module.named_parameters()]
@@ -99,22 +106,41 @@ def _check_weights(module: Any, report: dict[str, Any]) -> None:
         )
 
 
-def _dropped(names: Iterable[str], module: Any) -> list[str]:
-    """Return the weights inside the parts of a model that it does not use, or of more blocks.
+def _unread(names: Iterable[str], module: Any) -> list[str]:
+    """Return the weights that a model does not read, except buffers and those of heads.
 
-    Heads for other tasks lie outside these parts. Some buffers were once saved as weights.
+    No weight of a head has the name of a weight inside the model, or of one in further blocks.
     """
     parts = {name for name, _ in module.named_children()}
+    used = (f".{name}" for name, _ in module.named_parameters() if name.count(".") > 1)
+    own = tuple({NUMBER.sub(".0", name) for name in used})
     inner = [name.removeprefix(f"{module.base_model_prefix}.") for name in names]
-    used = (f".{name}" for name, _ in module.named_parameters() if NUMBER.search(name))
-    in_blocks = tuple({NUMBER.sub(".0", name) for name in used})
     return sorted(
         name
         for name in inner
-        if (name.partition(".")[0] in parts and name.rpartition(".")[2] not in BUFFERS)
-        or NUMBER.sub(".0", f".{name}").endswith(in_blocks)  # under any prefix
-        or ADAPTERS.search(name)
+        if name.rpartition(".")[2] not in BUFFERS
+        and (
+            (first := name.partition(".")[0]) in parts
+            or not HEADS.search(first)
+            or NUMBER.sub(".0", name).endswith(own)
+        )
     )
+
+
+def _refuse_twice(folder: Path, prefix: str) -> None:
+    """Refuse two tensors for one weight, of which transformers would read the last."""
+    names: dict[str, str] = {}
+    for file in sorted(folder.glob("model*.safetensors")):
+        with safe_open(file, "pt") as stored:
+            for name in stored.keys():  # noqa: SIM118, it is no dict
+                plain = name.removeprefix(f"{prefix}.")
+                for former, today in FORMER.items():
+                    plain = plain.replace(former, today)
+                if (other := names.setdefault(plain, name)) != name:
+                    raise ValueError(
+                        f"it has two tensors for one weight, {other!r} and {name!r}; expected "
+                        "one. Delete the one that does not belong to it, or save it again"
+                    )
 
 
 def lowercase(tokenizer: Any) -> None:
