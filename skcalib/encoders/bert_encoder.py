@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, replace
 from numbers import Integral
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import estimator, from_scratch, warn
+from skcalib.base import estimator, from_scratch, is_fitted, warn
 from skcalib.compat import Interval, StrOptions, _fit_context
 from skcalib.encoders.model.carried import ModelFiles
 from skcalib.encoders.model.declared import declared, wants_prompt
@@ -20,9 +20,9 @@ from skcalib.encoders.model.files import load, locate
 from skcalib.encoders.poolings import POOLINGS
 from skcalib.encoders.recipe import Recipe
 from skcalib.encoders.resolve import LAYER_NAMES, recipe_for
-from skcalib.encoders.sources import BLOCK, WithMemory, store_of, vectors_of
+from skcalib.encoders.sources import BLOCK, WithMemory, vectors_of
 from skcalib.encoders.store.store import VectorStore
-from skcalib.inputs.texts import TextTransformer, blocks_of
+from skcalib.inputs.texts import TextTransformer, as_texts, blocks_of
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone
@@ -239,7 +239,8 @@ class BertEncoder(WithMemory, TextTransformer):
         TypeError, ValueError
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
-        blocks_of(X, BLOCK)  # for its errors: checks texts, reads no iterator
+        if not isinstance(X, Iterator):
+            as_texts(X)  # for its errors
         if not isinstance(self.model, str | os.PathLike):
             raise TypeError(
                 f"model is of type {type(self.model).__name__}; expected a folder or the id of "
@@ -283,10 +284,10 @@ class BertEncoder(WithMemory, TextTransformer):
         from skcalib.encoders.model.batches import BertModel
 
         blocks, total = blocks_of(X, BLOCK)
-        recipe, store = self._recipe, store_of(self.memory)
-        model = BertModel(self._backbone(), recipe, store)
+        recipe = self._recipe
+        model = BertModel(self._backbone(), recipe)
         vectors, counts = vectors_of(
-            blocks, model, store, recipe.merge, total=total, verbose=self.verbose
+            blocks, model, self.memory, recipe.merge, total=total, verbose=self.verbose
         )
         _warn_of_losses(counts.tolist(), len(vectors), recipe)
         return vectors
@@ -333,7 +334,7 @@ class BertEncoder(WithMemory, TextTransformer):
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         shown = super().__repr__(N_CHAR_MAX)
-        if not self.__sklearn_is_fitted__():
+        if not is_fitted(self):
             return shown
         # The folder may decide these.
         taken = ("pooling_", "normalize_", "prompt_", "max_length_")
@@ -344,9 +345,6 @@ class BertEncoder(WithMemory, TextTransformer):
         if self._stores_weights:
             state["_files"] = self._files or ModelFiles.of(self._backbone().folder)
         return state
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_recipe")
 
 
 def recipe_of(fitted: BertEncoder) -> Recipe:

@@ -95,7 +95,7 @@ def save_onnx(
             "neighbors_dtype='float16', or use to_torch() of the steps."
         )
     texts, expected = probes(parts)
-    inputs, frame = _padded(parts, texts), parts.backbone().frame(recipe.prompt)
+    inputs, frame = _padded(parts, texts), parts.backbone().tokens.frame(recipe.prompt)
     metadata = {
         "prompt": recipe.prompt,
         "max_length": str(recipe.max_length),
@@ -134,9 +134,9 @@ def _run(session: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
 
 def _padded(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
     """Ids and mask of texts, padded on the right, by name."""
-    ids = parts.backbone().windows(texts, replace(parts.recipe, stride=None)).ids
+    ids = parts.backbone().tokens.windows(texts, replace(parts.recipe, stride=None)).ids
     lengths = np.array([len(some) for some in ids])
     mask = np.arange(lengths.max()) < lengths[:, None]
-    padded = np.full(mask.shape, parts.backbone().tokenizer.pad_token_id, dtype=np.int64)
+    padded = np.full(mask.shape, parts.backbone().tokens.tokenizer.pad_token_id, dtype=np.int64)
     padded[mask] = np.concatenate(ids)
     return {"input_ids": padded, "attention_mask": mask.astype(np.int64)}

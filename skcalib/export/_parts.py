@@ -92,26 +92,25 @@ def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:
 
 def some_texts(parts: Parts) -> list[str]:
     """Texts of the model's own vocabulary, including an empty one and one that is too long."""
-    backbone, most = parts.backbone(), parts.recipe.max_length
-    drawn = np.random.default_rng(0).choice(backbone.words, 2 * min(most, TOO_LONG))
+    tokens, most = parts.backbone().tokens, parts.recipe.max_length
+    drawn = np.random.default_rng(0).choice(tokens.words, 2 * min(most, TOO_LONG))
     some = [drawn[i : i + min(n, most)] for i, n in enumerate((1, 3, 5, 8))]
     if most <= TOO_LONG:
         some.append(drawn)
-    return ["", *map(backbone.tokenizer.decode, some)]
+    return ["", *map(tokens.tokenizer.decode, some)]
 
 
 def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
     """Texts of `some_texts`, and their vectors by the pipeline, without windows."""
     from skcalib.encoders.model.forward import by_longest
 
-    module, tokenizer = parts.backbone().module, parts.backbone().tokenizer
-    is_framed = parts.backbone().frame(parts.recipe.prompt).n > 0
+    module, tokens = parts.backbone().module, parts.backbone().tokens
     fault = ""
     if by_longest(module):
         fault = "rope_type='longrope', by which the longest text of a batch changes the others"
-    elif tokenizer.pad_token_id is None:
+    elif tokens.tokenizer.pad_token_id is None:
         fault = "a tokenizer without pad_token, which padded batches need"
-    elif not is_framed:
+    elif not tokens.frame(parts.recipe.prompt).n:
         fault = "a tokenizer without special tokens, which an empty text in a batch needs"
     if fault:
         raise ValueError(

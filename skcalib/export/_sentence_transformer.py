@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 
 from skcalib.base import warn
+from skcalib.encoders.model.tokens import around
 from skcalib.encoders.poolings import POOLINGS, SLOTS
-from skcalib.encoders.recipe import around
 from skcalib.export._folder import parts_of_folder, through_folder
 from skcalib.export._formats import FORMATS
 from skcalib.export._parts import Parts, json_of_scale, probes
@@ -151,12 +151,12 @@ def _token_weights(parts: Parts) -> np.ndarray | None:
     backbone, recipe = parts.backbone(), parts.recipe
     if not SLOTS[recipe.slot].own:
         return None
-    weights = np.ones(len(backbone.tokenizer))
+    weights = np.ones(len(backbone.tokens))
     if POOLINGS[recipe.pooling].by_frequency:
         # A token without a Zipf weight counts only in a text without weighted ones.
-        zipf = backbone.zipf.astype(np.float64)
+        zipf = backbone.tokens.zipf.astype(np.float64)
         weights = np.where(zipf > 0, zipf / NEGLIGIBLE, 1.0)
-    weights[backbone.added_ids] = NEGLIGIBLE
+    weights[backbone.tokens.added_ids] = NEGLIGIBLE
     return weights
 
 

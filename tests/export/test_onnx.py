@@ -103,7 +103,7 @@ def test_a_text_of_one_token_is_that_token(tiny_sink_decoder):
     ids = [[7, 7], [9, 0]]
     with torch.inference_mode():
         found = graph(torch.tensor(ids), torch.tensor([[1, 1], [1, 0]])).numpy()
-    tokenizer = take_apart(encoder).backbone().tokenizer
+    tokenizer = take_apart(encoder).backbone().tokens.tokenizer
     assert_equal_vectors(
         found, encoder.transform([tokenizer.decode(ids[0]), tokenizer.decode(9)])
     )
