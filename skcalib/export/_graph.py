@@ -12,7 +12,7 @@ from torch import nn
 from skcalib.calibration.flow.glow import Latent
 from skcalib.encoders.model.reading import read
 from skcalib.encoders.poolings import POOLINGS, SLOTS
-from skcalib.export._modules import SmoothingModule, module_of
+from skcalib.export._modules import module_of
 from skcalib.export._parts import Parts
 from skcalib.export._steps import combined
 
@@ -23,7 +23,7 @@ class PaddedPipeline(nn.Module):
     added: torch.Tensor
     zipf: torch.Tensor
 
-    def __init__(self, parts: Parts, neighbors_dtype: str = "float32"):
+    def __init__(self, parts: Parts):
         super().__init__()
         self.recipe = recipe = parts.recipe
         backbone = parts.backbone()
@@ -35,7 +35,7 @@ class PaddedPipeline(nn.Module):
         self.register_buffer("added", added)
         zipf = backbone.tokens.zipf if self.slot.by_frequency else np.zeros(0, dtype=np.float32)
         self.register_buffer("zipf", torch.tensor(zipf))
-        modules = [_module(step, neighbors_dtype) for step in combined(parts.steps)]
+        modules = [_module(step) for step in combined(parts.steps)]
         self.calibration = nn.Sequential(*modules)
         self.requires_grad_(False)
 
@@ -87,10 +87,8 @@ class PaddedPipeline(nn.Module):
         return (weights[:, None] @ hidden)[:, 0] / total
 
 
-def _module(part: Any, neighbors_dtype: str) -> nn.Module:
+def _module(part: Any) -> nn.Module:
     module = module_of(part)
-    if isinstance(module, SmoothingModule):
-        return module.to(getattr(torch, neighbors_dtype))
     return module.float() if isinstance(module, Latent) else module
 
 

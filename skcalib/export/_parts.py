@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +18,6 @@ from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, for_export, 
 from skcalib.encoders.recipe import Recipe
 from skcalib.export._steps import check_steps
 from skcalib.similarity.bi_encoder import BiEncoder
-from skcalib.similarity.scale.estimator import SimilarityScale
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone  # imports torch
@@ -120,18 +118,3 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that these are cut off
         return texts, apply(parts.steps, encoder.transform(texts))
-
-
-def json_of_scale(scale: Any, vectors: np.ndarray) -> str | None:
-    """Table of a scale that was fitted on vectors such as these, or None without a scale."""
-    if scale is None:
-        return None
-    if not isinstance(scale, SimilarityScale):
-        raise TypeError(f"scale is of type {type(scale).__name__}; expected a SimilarityScale.")
-    table, width = scale.to_dict(), vectors.shape[1]
-    if (fitted := getattr(scale, "_width", width)) != width:
-        raise ValueError(
-            f"The scale was fitted on vectors of {fitted} dimensions, and the pipeline's have "
-            f"{width}. Fit it on vectors of the pipeline."
-        )
-    return json.dumps(table)
