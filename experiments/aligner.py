@@ -4,8 +4,7 @@
 one. R-precision of 1,000 new texts: of the old model, of the new one (encoding again), of new
 queries among the old vectors, and of old vectors carried into the new space, asked by new
 queries. "kept" is the share of a text's ten nearest among 1,000 new texts that stay, which
-`kept_` estimates from the pairs. "warns" is 1 where `fit` warns that more changes than by the
-other model.
+`kept_` estimates from the pairs. "warns" is 1 where `fit` warns of few pairs.
 """
 
 import warnings
@@ -59,7 +58,6 @@ def rows(encode, options):
                 row |= {
                     "kept_": f"{to_old.kept_:.2f}",
                     "kept": f"{kept(asked, held[old]):.2f}",
-                    "shared_": f"{to_old.shared_:.2f}",
                     "warns": int(warns > 0),
                 }
                 yield row

@@ -9,47 +9,36 @@ the others. All are means of three draws, in percent.
 "raw, per pair" is the threshold that this share of all pairs with different answers reaches.
 "whitened in itself" asks questions in a whitening of the stored ones, which are farther apart
 in it than new ones.
-
-Cranfield has no groups. Half of its questions have no answer in a store that has none of the
-abstracts judged relevant to them; the others are asked with those relevant to themselves left
-out ("false") or not ("right": the nearest is relevant). Rules are each abstract's best among
-the others ("documents alone"), and the questions without an answer.
 """
 
-from itertools import chain
-
 import numpy as np
-from contenders import steps
-from data import cranfield, labeled
+from data import labeled
 from measures import unit
 
-from skcalib import NearestAnswer, SimilarityScale, TextEncoder, Whitening
+from skcalib import NearestAnswer, TextEncoder, Whitening
 
 SETS = "Banking77", "biomedical", "news"
 RATES, DRAWS, STORED, MOST = (0.01, 0.05, 0.1), 3, 500, 3080
 
 
 def rows(encode, options):
-    found = {}
-    sets = (of_set(encode, name) for name in options.only or SETS)
-    parts = [*sets, of_cranfield(encode)] if options.only is None else sets
-    for data, step, rate, rates in chain(*parts):
-        place = data, step, f"{100 * rate:.0f} %"
-        found.setdefault(place, []).append(rates)
-        if len(found[place]) == DRAWS:
-            means = (f"{mean:.1f}" for mean in 100 * np.mean(found[place], axis=0))
+    for data in options.only or SETS:
+        found = {}
+        for step, rate, rates in of_set(encode, data):
+            found.setdefault((step, f"{100 * rate:.0f} %"), []).append(rates)
+        for place, draws in found.items():
+            means = (f"{mean:.1f}" for mean in 100 * np.mean(draws, axis=0))
             names = "data", "step", "promised", "false", "right", "wrong"
-            yield dict(zip(names, (*place, *means), strict=True))
+            yield dict(zip(names, (data, *place, *means), strict=True))
 
 
 def of_set(encode, name):
-    """Yield data, step, rate, and the rates observed in one draw."""
+    """Yield step, rate, and the rates observed in one draw."""
     texts, groups = labeled(name, "test")
     texts, rows = np.unique(texts[:MOST].astype(str), return_index=True)
     groups, vectors = groups[rows], encode(texts)
     for seed in range(DRAWS):
-        for step, rate, observed in Draw(texts, groups, vectors, seed).results():
-            yield name, step, rate, observed
+        yield from Draw(texts, groups, vectors, seed).results()
 
 
 class Draw:
@@ -102,40 +91,3 @@ class Draw:
         known = np.array([truth is not None for truth in self.truth])
         wrong = (answered & ~right)[known]
         return answered[~known].mean(), (answered & right)[known].mean(), wrong.mean()
-
-
-def of_cranfield(encode):
-    """Yield the same of questions against abstracts."""
-    documents, queries, grades = cranfield()
-    documents, queries, relevant = encode(documents, True), encode(queries), grades > 0
-    whitening, smoothing = steps()["smoothed"]
-    for seed in range(DRAWS):
-        order = np.random.default_rng(seed).permutation(len(queries))
-        sample, scored = order[: len(order) // 2], order[len(order) // 2 :]
-        for name in ("raw", "calibrated"):
-            d, q = documents, queries
-            if name == "calibrated":
-                d, q = d - d.mean(axis=0), q - q[sample].mean(axis=0)  # two kinds of text
-                whitening.fit(np.vstack([d, q[sample]]))
-                d, q = whitening.transform(d), whitening.transform(q)
-                smoothing.fit(d)
-                d, q = smoothing.transform(d), smoothing.transform(q)
-            d, q = unit(d), unit(q)
-            cosines = q[scored] @ d.T
-            without = np.where(relevant[scored], -1, cosines).max(axis=1)
-            right = np.take_along_axis(relevant[scored], cosines.argmax(1)[:, None], 1)[:, 0]
-            alone = SimilarityScale().fit(d)
-            scale = SimilarityScale().fit(
-                d[~relevant[sample].any(axis=0)], unanswerable=q[sample]
-            )
-            for rule, of_rule in {"documents alone": alone, "unanswerable": scale}.items():
-                for rate in RATES:
-                    threshold = of_rule.threshold(rate, per="query", confidence=None)
-                    passed = cosines.max(axis=1) > threshold
-                    found = (without > threshold).mean(), (passed & right).mean()
-                    yield (
-                        "Cranfield",
-                        f"{name}, {rule}",
-                        rate,
-                        (*found, (passed & ~right).mean()),
-                    )

@@ -38,8 +38,8 @@ import duplicates
 import languages
 import matches
 import numpy as np
-import raw_checks
 import raw_depths
+import raw_search
 import raw_sts
 import rejections
 import search
@@ -60,14 +60,12 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from skcalib import (
     CalibrationSearch,
     Duplicates,
-    GroupErasure,
     NearestAnswer,
     NeighborSmoothing,
     SimilarityScale,
     SpaceAligner,
     TextEncoder,
     Whitening,
-    ZeroShotClassifier,
 )
 
 OURS, TEXTS, RESAMPLES = "skcalib", 2000, 1000
@@ -163,7 +161,7 @@ def graded(vectors_of, more, ours=None):
 
 def of_raw_model(encode, options):
     """Three lines take the last layer, which the model declares, and skcalib chooses."""
-    tried = CalibrationSearch(raw_depths.stored(encode, options), **raw_checks.SEARCH)
+    tried = CalibrationSearch(raw_depths.stored(encode, options), **raw_search.SEARCH)
     chosen = tried.fit(list(sentences(400))).best_estimator_
     chosen = clone(chosen).set_params(encode__memory=None).fit(list(sentences()))
     last = raw_sts.stored(encode, options, **raw_sts.FEATURES["last"]).fit([""])
@@ -281,25 +279,11 @@ def of_names(encode, options):
         if name == "biomedical":  # whose topics have no names
             continue
         bench = Bench(encode, name)
-        pool, new, names = (bench.encode(t) for t in (bench.pool, bench.new, bench.names))
-        hits = {}
-        for step, model in after(len(bench.classes)).items():
-            fitted, anchors = clone(model).fit(pool), names
-            if step != "raw":
-                anchors = names - names.mean(axis=0) + pool.mean(axis=0)
-            cosines = unit(fitted.transform(new)) @ unit(fitted.transform(anchors)).T
-            hits[step] = bench.classes[cosines.argmax(axis=1)] == bench.labels
-        model = ZeroShotClassifier(bench.encoder, [*bench.classes]).fit(list(bench.pool))
-        hits[OURS] = model.predict(list(bench.new)) == bench.labels
-        weights = weights_of(bench)
-        yield name, "accuracy", drawn({step: hit * weights for step, hit in hits.items()})
-
-
-def weights_of(bench):
-    """Weights by which a mean of hits is accuracy, or in skewed sets that and balanced one."""
-    _, codes, counts = np.unique(bench.labels, return_inverse=True, return_counts=True)
-    balanced = len(codes) / (len(counts) * counts)
-    return (1 + balanced[codes]) / 2 if bench.is_skewed else np.ones(len(codes))
+        hits = {
+            step: bench.hits(bench.nearest_name(model, moves=step != "raw"))
+            for step, model in after(len(bench.classes)).items()
+        }
+        yield name, "accuracy", drawn(hits | {OURS: bench.hits(bench.ours(bench.pool))})
 
 
 def of_labels(encode, options):
@@ -307,30 +291,24 @@ def of_labels(encode, options):
         bench, hits = Bench(encode, name), {}
         pool, new = unit(bench.encode(bench.pool)), unit(bench.encode(bench.new))
         for seed in range(4):
-            order = np.random.default_rng(seed).permutation(len(pool))
-            known = [order[bench.pool_labels[order] == c][:3] for c in bench.classes]
-            known = np.concatenate(known)
-            y = np.full(len(pool), None, object)
-            y[known] = labels = bench.pool_labels[known]
+            known = bench.drawn(3, seed)
+            labels = bench.pool_labels[known]
             means = [pool[known][labels == c].mean(axis=0) for c in bench.classes]
-            nearest = bench.classes[(new @ unit(means).T).argmax(axis=1)]
             logistic = LogisticRegression(C=10, max_iter=2000).fit(pool[known], labels)
-            model = ZeroShotClassifier(bench.encoder).fit(list(bench.pool), y)
             for step, predicted in {
-                "nearest mean": nearest,
+                "nearest mean": bench.classes[(new @ unit(means).T).argmax(axis=1)],
                 "logistic regression": logistic.predict(new),
-                OURS: model.predict(list(bench.new)),
+                OURS: bench.ours(bench.pool, known, named=False),
             }.items():
-                hits.setdefault(step, []).append(predicted == bench.labels)
-        weights = weights_of(bench)
-        means = {step: np.mean(hit, axis=0) * weights for step, hit in hits.items()}
+                hits.setdefault(step, []).append(bench.hits(predicted))
+        means = {step: np.mean(hit, axis=0) for step, hit in hits.items()}
         yield name, "accuracy", drawn(means)
 
 
 def of_no_class(encode, options):
     for name in rejections.SETS:
-        steps, values = {"nearest mean, raw", "logistic regression, raw", "ours"}, {}
-        for step, _, kept, _, rejected in rejections.draws(encode, name, sorted(steps)):
+        values = {}
+        for step, kept, _, rejected in rejections.draws(encode, name):
             for odd, of_kind in rejected.items():
                 found = values.setdefault(odd, {}).setdefault(
                     {"ours": OURS}.get(step, step), []
@@ -389,24 +367,17 @@ def copied(encode, options):
 
 
 def of_languages(encode, options):
-    dev = [pairs(task, "dev")[0].ravel() for task in languages.TASKS.values()]
-    test = [pairs(task)[0][:, 0] for task in languages.TASKS.values()]
-    first = np.unique(test[0], return_index=True)[1]
-    X, groups = encode(np.concatenate(dev)), np.repeat(list(languages.TASKS), len(dev[0]))
-    pool = encode(np.concatenate([texts[first] for texts in test]))
-    of_pool = np.repeat(list(languages.TASKS), len(first))
+    fitted, groups, pool, text = languages.sentences()
+    X, Z = encode(fitted), encode(pool)
     means = {group: X[groups == group].mean(axis=0) for group in languages.TASKS}
-    erasure = GroupErasure().fit(X, groups=groups)
-    whitening = Whitening(noise="auto").fit(erasure.transform(X))
+    of_pool = np.repeat(list(languages.TASKS), len(pool) // len(languages.TASKS))
     steps = {
-        "raw": pool,
-        "mean subtracted": pool - X.mean(axis=0),
-        "mean of each language subtracted": pool
-        - np.array([means[group] for group in of_pool]),
-        OURS: whitening.transform(erasure.transform(pool)),
+        "raw": Z,
+        "mean subtracted": Z - X.mean(axis=0),
+        "mean of each language subtracted": Z - np.array([means[group] for group in of_pool]),
+        OURS: languages.erased(X, groups).transform(Z),
     }
-    text = np.tile(np.arange(len(first)), len(test))
-    found = {step: languages.hits(Z, text, len(test) - 1) for step, Z in steps.items()}
+    found = {step: languages.hits(vectors, text) for step, vectors in steps.items()}
     yield "STS-B", "translations found", drawn(found)
 
 

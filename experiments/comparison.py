@@ -12,16 +12,7 @@ import re
 import numpy as np
 from contenders import steps
 from data import CRANFIELD, SETS, STS, cranfield, labeled, pairs, sentences
-from measures import (
-    Pairs,
-    codes_of,
-    correlations,
-    few_labels,
-    intervals,
-    precisions,
-    resampled,
-    unit,
-)
+from measures import codes_of, correlations, intervals, precisions, resampled, unit
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score
@@ -30,8 +21,6 @@ from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import GroupErasure, Whitening
 from skcalib.evaluation import evaluate_retrieval
-
-RESAMPLES_OF_PAIRS = 40  # of millions of pairs each
 
 
 def rows(encode, options):
@@ -83,32 +72,16 @@ def of_set(encode, name, most):
     X, (texts, labels) = encode(labeled(name, "train", 4000)[0]), labeled(name, "test", most)
     vectors, y = encode(texts), codes_of(labels)
     same, k = y[:, None] == y, y.max() + 1
-    names, found, alike, few, clusters = steps(k), [], [], [], []
-
-    def of_pairs(similarity):
-        ranked = Pairs(similarity, same)
-        drawn = resampled(len(y), RESAMPLES_OF_PAIRS)
-        return [ranked.average_precision(rows) for rows in (None, *drawn)]
-
+    names, found, clusters = steps(k), [], []
     for step in names.values():
-        fitted = clone(step).fit(X)
-        units = unit(fitted.transform(vectors))
-        similarity = units @ units.T
-        of_each = precisions(similarity, same), np.nanmean(few_labels(units, y), axis=0)
-        for measure, each in zip((found, few), of_each, strict=True):
-            drawn = (each[rows].mean() for rows in resampled(len(y)))
-            measure.append([each.mean(), *drawn])
-        alike.append(of_pairs(similarity))
+        units = unit(clone(step).fit(X).transform(vectors))
+        each = precisions(units @ units.T, same)
+        found.append([each.mean(), *(each[rows].mean() for rows in resampled(len(y)))])
         seeds = (KMeans(k, n_init=3, random_state=seed) for seed in range(5))
         nmi = [normalized_mutual_info_score(y, seed.fit_predict(units)) for seed in seeds]
         clusters.append(np.mean(nmi))
-    for score, measured in (
-        ("R-precision", found),
-        ("average precision", alike),
-        ("3 labels", few),
-    ):
-        measured = np.array(measured)
-        yield name, score, names, measured[:, 0], intervals(measured[:, 1:])
+    found = np.array(found)
+    yield name, "R-precision", names, found[:, 0], intervals(found[:, 1:])
     yield name, "NMI", names, np.array(clusters), None
 
 

@@ -1,76 +1,46 @@
-"""Cosines of questions that want the same and of others, by step, and a picture of two steps.
+"""Cosines and spectrum of a raw language model and of an encoder, before and after.
 
-The threshold is the cosine that 1 % of unrelated pairs reach, and "related above" the share of
-related ones that reach it. The maps are fitted on 4,000 of Banking77's training questions, and
-the pairs are those of its test questions. README and the front page show the picture of e5.
+The calibration, ``Whitening(noise="auto")``, is fitted on 500 of Banking77's training
+questions. The pairs are those of 500 test questions, with the same intent ("related") or with
+different ones. SmolLM2 has the last token and words around the text. "threshold" is the cosine
+that 1 % of unrelated pairs reach, "related above" the percentage of related pairs that reach
+it. Columns such as "related 0.20" have the percentage of pairs in a bin that begins there, and
+"singular value 8" has the eighth, relative to the first. `docs/draw.py` draws the pictures.
 """
 
 import numpy as np
-from contenders import steps
-from data import labeled
-from measures import codes_of, unit
+import raw_depths
+from measures import unit
 
-UNRELATED, RELATED = "unrelated questions", "questions that want the same thing"
-EDGES = np.linspace(-0.3, 1, 105)
-histograms = {}  # by step and kind of pair, which the picture shows
+from skcalib import Whitening
+
+EDGES = np.linspace(-0.4, 1, 71)
+RANKS = 2 ** np.arange(9)
 
 
 def rows(encode, options):
-    X = encode(labeled("Banking77", "train", 4000)[0])
-    texts, labels = labeled("Banking77", "test", options.most)
-    vectors, y = encode(texts), codes_of(labels)
-    i, j = np.triu_indices(len(y), k=1)
-    same = y[i] == y[j]
-    for name, step in steps(y.max() + 1).items():
-        units = unit(step.fit(X).transform(vectors))
-        cosine = (units @ units.T)[i, j].astype(np.float32)
-        threshold = np.quantile(cosine[~same], 0.99)
-        histograms[name] = [np.histogram(cosine[k], bins=EDGES)[0] for k in (~same, same)]
-        yield {
-            "step": name,
-            "threshold": f"{threshold:.2f}",
-            "related above": f"{100 * np.mean(cosine[same] >= threshold):.0f}",
-            "unrelated mean": f"{cosine[~same].mean():z.2f}",
-            "related mean": f"{cosine[same].mean():z.2f}",
-        }
-
-
-def draw(rows, path):
-    """Draw the cosines of both kinds before and after, for light and for dark pages."""
-    import matplotlib.pyplot as plt
-
-    # Text stays text, so that the file is small; nothing in it changes from run to run.
-    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "cosines", "font.size": 12})
-    found = {row["step"]: row for row in rows}
-    for ink, grey, suffix in (("black", "#8c8c8c", ""), ("white", "#7f8a99", "-dark")):
-        inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor")
-        plt.rcParams.update(dict.fromkeys((*inked, "xtick.color"), ink))
-        figure, axes = plt.subplots(2, sharex=True, figsize=(7, 4), layout="constrained")
-        for ax, name, title in zip(
-            axes, ("raw", "whitened"), ("raw", "calibrated"), strict=True
-        ):
-            kinds = (grey, UNRELATED), ("#d9570d", RELATED)
-            for heights, (color, label) in zip(histograms[name], kinds, strict=True):
-                shape = {"fill": True, "color": color, "alpha": 0.6, "label": label}
-                ax.stairs(heights / heights.max(), EDGES, **shape)
-            threshold, share = found[name]["threshold"], found[name]["related above"]
-            ax.axvline(float(threshold), color=ink, linewidth=1.5)
-            left = float(threshold) > 0.6
-            ax.annotate(
-                f"1 % of unrelated pairs exceed {threshold},\n"
-                f"and {share} % of those that want the same",
-                (float(threshold), 1.45),
-                (-6 if left else 6, 0),
-                textcoords="offset points",
-                ha="right" if left else "left",
-                va="top",
-            )
-            ax.set(title=title, yticks=[], ylim=(0, 1.5))
-            ax.spines[["left", "right", "top"]].set_visible(False)
-        axes[0].legend(loc="center left", frameon=False)
-        axes[1].set(xlabel="cosine of two questions", xlim=(-0.3, 1))
-        # Elsewhere than on these pages, the light one may stand on a dark ground.
-        color = "none" if suffix else "white"
-        kept = {"facecolor": color, "metadata": {"Date": None, "Creator": None}}
-        figure.savefig(path.with_stem(path.stem + suffix), **kept)
-        plt.close(figure)
+    fitted, texts, codes = raw_depths.texts_of("Banking77")
+    first, second = np.triu_indices(len(codes), k=1)
+    same = codes[first] == codes[second]
+    models = {
+        "SmolLM2": raw_depths.stored(encode.named("smollm2"), options, "last, prompt"),
+        "e5": encode.named("e5").bert(),
+    }
+    for model, encoder in models.items():
+        X, Z = (encoder.fit_transform(list(of)) for of in (fitted, texts))
+        for step in ("raw", "calibrated"):
+            if step == "calibrated":
+                Z = Whitening(noise="auto").fit(X).transform(Z)
+            units = unit(Z)
+            cosines = (units @ units.T)[first, second]
+            threshold = np.quantile(cosines[~same], 0.99)
+            row = {"model": model, "step": step, "threshold": f"{threshold:.2f}"}
+            row["related above"] = f"{100 * np.mean(cosines[same] >= threshold):.0f}"
+            for kind, kept in {"unrelated": ~same, "related": same}.items():
+                row[f"{kind} mean"] = f"{cosines[kept].mean():z.2f}"
+                shares = 100 * np.histogram(cosines[kept], EDGES)[0] / kept.sum()
+                bins = zip(EDGES, shares, strict=False)
+                row |= {f"{kind} {edge:z.2f}": f"{share:.2f}" for edge, share in bins}
+            values = np.linalg.svd(Z, compute_uv=False)
+            values = {f"singular value {n}": values[n - 1] / values[0] for n in RANKS}
+            yield row | {name: f"{value:.3f}" for name, value in values.items()}

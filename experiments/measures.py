@@ -8,7 +8,6 @@ from scipy.stats import rankdata
 from sklearn.preprocessing import normalize
 
 RESAMPLES = 200
-DRAWS, FEW = 20, 3  # of labels, and labels of each class
 
 
 def unit(vectors):
@@ -34,72 +33,6 @@ def r_precision(vectors, labels):
     """Mean R-precision, times 100."""
     units, codes = unit(vectors), codes_of(labels)
     return 100 * precisions(units @ units.T, codes[:, None] == codes).mean()
-
-
-class Pairs:
-    """Pairs of texts by falling cosine, counted as often as their texts are drawn."""
-
-    def __init__(self, similarity, same):
-        i, j = np.triu_indices(len(same), k=1)
-        order = np.argsort(-similarity[i, j], kind="stable")
-        self.first, self.second = i[order], j[order]
-        self.alike = np.flatnonzero(same[i, j][order])
-        self.n = len(same)
-
-        # Each run of pairs ends with a pair of the same kind; these are the starts.
-        self.begins = np.r_[0, self.alike[:-1] + 1]
-
-    def average_precision(self, rows=None):
-        """Of the pairs that are alike. A text that is drawn twice makes no pair with itself."""
-        rows = np.arange(self.n) if rows is None else rows
-        # A product of two counts fits into a byte, since no text is drawn sixteen times.
-        counts = np.bincount(rows, minlength=self.n).astype(np.uint8)
-        weights = counts.take(self.first) * counts.take(self.second)
-        above = np.add.reduceat(weights, self.begins, dtype=np.int32).cumsum()
-        weights = weights[self.alike].astype(float)
-        found = weights.cumsum()
-        return weights @ (found / np.maximum(above, 1)) / found[-1]
-
-
-def few_labels(units, codes, n=FEW, draws=DRAWS):
-    """Whether the nearest mean of n labeled texts has a text's class, (draws, n_texts).
-
-    NaN for the labeled texts.
-    """
-    rng = np.random.default_rng(0)
-    hits = np.full((draws, len(codes)), np.nan)
-    for hit in hits:
-        order = rng.permutation(len(codes))
-        known = [order[codes[order] == c][:n] for c in range(codes.max() + 1)]
-        means = np.stack([units[rows].mean(axis=0) for rows in known])
-        others = np.setdiff1d(order, np.concatenate(known))
-        scores = units[others] @ means.T - (means**2).sum(axis=1) / 2
-        hit[others] = scores.argmax(axis=1) == codes[others]
-    return hits
-
-
-def of_groups(vectors, labels):
-    """R-precision, accuracy with three labels a class, average precision, times 100."""
-    units, codes = unit(vectors), codes_of(labels)
-    similarity, same = units @ units.T, codes[:, None] == codes
-    pairs = Pairs(similarity, same).average_precision()
-    means = precisions(similarity, same).mean(), np.nanmean(few_labels(units, codes)), pairs
-    return 100 * np.array(means)
-
-
-def by_class(values, codes):
-    """Mean over classes of the means of values, so that a large class counts like others."""
-    return np.mean([values[codes == code].mean() for code in np.unique(codes)])
-
-
-def reciprocal_ranks(similarity, belong):
-    """Of the first text that belongs to each, of both sides that have one, times 100."""
-    ranks = []
-    for cosines, right in ((similarity, belong), (similarity.T, belong.T)):
-        rows = right.any(axis=1)
-        best = np.where(right, cosines, -np.inf)[rows].max(axis=1, keepdims=True)
-        ranks.append(1 / (1 + np.sum(cosines[rows] > best, axis=1)))
-    return 100 * np.mean([*map(np.mean, ranks)])
 
 
 def correlations(grades, cosines):

@@ -70,19 +70,23 @@ def cells(encode, options, name, pooling):
     """Yield vectors to fit on, a function from a map to a score, and the number of groups."""
     depths = DEPTHS[1:] if pooling.startswith("last") else DEPTHS  # 0 is one word's embedding
     encoder = stored(encode, options, pooling, layers=depths, layer_merge="concat").fit([""])
+    fit_on, texts, score_of, n_groups = task(name)
+    fitted, scored = (
+        np.split(encoder.transform(list(of)), len(depths), axis=1) for of in (fit_on, texts)
+    )
+    for X, vectors in zip(fitted, scored, strict=True):
+        yield X, score_of(vectors), n_groups
 
-    def by_depth(texts):
-        return np.split(encoder.transform(list(texts)), len(depths), axis=1)
 
+def task(name):
+    """Texts to fit on, texts to score, a function from vectors to a score, number of groups."""
     if name == "STS-B":
         both, grades = pairs("stsb")
         texts, places = np.unique(both, return_inverse=True)
-        for vectors in by_depth(texts):
-            yield vectors, graded(vectors, places.reshape(both.shape).T, grades), None
-        return
-    fitted, texts, codes = texts_of(name)
-    for X, vectors in zip(by_depth(fitted), by_depth(texts), strict=True):
-        yield X, grouped(vectors, codes), codes.max() + 1
+        places = places.reshape(both.shape).T
+        return texts, texts, lambda vectors: graded(vectors, places, grades), None
+    fit_on, texts, codes = texts_of(name)
+    return fit_on, texts, lambda vectors: grouped(vectors, codes), codes.max() + 1
 
 
 def texts_of(name, n_fitted=TEXTS, n_scored=TEXTS):

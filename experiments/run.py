@@ -70,7 +70,6 @@ def main():
     parser.add_argument("--memory", type=Path, default="vectors", help="folder for vectors")
     parser.add_argument("--most", type=int, help="texts of each set, for a quick look")
     parser.add_argument("--only", nargs="+", help="names of sets")
-    parser.add_argument("--picture", type=Path, help="draw the rows into this SVG file")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the file")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # of few texts and of long ones
@@ -83,10 +82,8 @@ def main():
     parts = filter(None, [options.name.replace("_", "-"), options.encoder])
     path = options.results / f"{'-'.join(parts)}.csv"
     write(path, list(dict.fromkeys(name for row in rows for name in row)), rows)
-    if options.picture:
-        experiment.draw(rows, options.picture)
     words = [options.name, *(["--encoder", options.encoder] if options.encoder else [])]
-    for name in ("most", "only", "picture"):
+    for name in ("most", "only"):
         given = getattr(options, name)
         if given is not None:
             values = given if isinstance(given, list) else [given]

@@ -1,17 +1,16 @@
 """Search with queries: what a sample of them, the bank, gains, and what a wrong one costs.
 
-Half of a set's queries, drawn five times, are scored by nDCG@10. The bank is 30, 100 or 300
-of the other half, without judgments. "whole" is an index of all documents, as it is in use;
+Half of a set's queries, drawn five times, are scored by nDCG@10. The bank is 30 or 100 of
+the other half, without judgments. "whole" is an index of all documents, as it is in use;
 "without" lacks those that answer a query of the bank and no scored one, so that nothing is
 learned about the documents that are searched. "none" has no bank.
 
-"vectors" is `SearchEncoder` without words, "power=0" also without a whitening. "fixed weight"
-gives a standard deviation of the words .15 of one of the vectors in place of the weight of the
-bank, "other words" gives each query the words of another one, and "BM25" and "reciprocal ranks"
-(of BM25 and raw vectors) are what others use. "frequent answers" are questions of Banking77
-against one question of each intent, which answers all of its intent. "tools" are requests that
-need two tools each, "CACM" verbose queries. The sentences of STS-B in Spanish, German and
-French search their English translations; other banks of "Spanish" are English.
+"vectors" is `SearchEncoder` without words, "power=0" also without a whitening. "BM25" and
+"reciprocal ranks" (of BM25 and raw vectors) are what others use.
+"frequent answers" are questions of Banking77 against one question of each intent, which answers
+all of its intent. "tools" are requests that need two tools each, "CACM" verbose queries. The
+sentences of STS-B in Spanish, German and French search their English translations; other banks
+of "Spanish" are English.
 
 "difference" is to raw vectors, and "worst" is that of the worst draw. In the rows of all sets
 these are the mean over sets, and the least mean of a set.
@@ -24,7 +23,7 @@ from measures import ndcg, unit
 
 from skcalib import SearchEncoder, TextEncoder
 
-DRAWS, BANKS = 5, (30, 100, 300)
+DRAWS, BANKS = 5, (30, 100)
 SEARCHES = {
     "search": {},
     "vectors": {"lexical": None},
@@ -34,7 +33,6 @@ LANGUAGES = {"Spanish": "es", "German": "de", "French": "fr"}
 JUDGED = {"CACM": "cacm", "tools": "tools"}
 SETS = "Cranfield", *JUDGED, *MATCHES, "frequent answers", *LANGUAGES
 TEXTS = 500  # of STS-B in two languages
-FIXED = 0.15
 
 
 def rows(encode, options):
@@ -181,11 +179,5 @@ def contenders(by_side, documents, bank, asked):
     D, Q = by_side[True](documents), by_side[False](asked)
     ways = {"two means": {"hub_weight": 0, "power": 0, "lexical": None}} | SEARCHES
     searches = {step: fitted(by_side, documents, bank, p) for step, p in ways.items()}
-    steps = {"raw": Q @ D.T}
-    steps |= {step: scores(search, asked) for step, search in searches.items()}
-    search, dense = searches["search"], steps["vectors"]
-    words = scores(search, asked) - search.encode_query(asked).dense @ search.vectors_.T
-    wrong = words[np.random.default_rng(0).permutation(len(asked))]
-    spread = words.std(axis=1, keepdims=True)
-    scaled = FIXED * dense.std(axis=1, keepdims=True) * words / np.where(spread > 0, spread, 1)
-    return steps | {"fixed weight": dense + scaled, "other words": dense + wrong}
+    steps = {step: scores(search, asked) for step, search in searches.items()}
+    return {"raw": Q @ D.T} | steps

@@ -10,8 +10,6 @@ new vectors, a ridge classifier whose scores for the other half are compared by 
 Whitney's test.
 
 "top ten" has the percentage of new classes among the ten texts with the largest `novelty`.
-"start" has the percentage of samples in which ``start`` is not 0, and the median distance in
-texts to the truth, where the second half of 800 texts has new classes in every second text.
 """
 
 import numpy as np
@@ -39,24 +37,19 @@ def rows(encode, options):
         for kind, share in {"none": 0, "a quarter": 0.25}.items():
             found = [of_sample(*drawn(X, classes, SIZE, share, i)) for i in range(DRAWS)]
             yield row(name, kind, found)
-        yield {"data": name, "texts": 800, "new": "half from 400 on"} | starts(X, classes)
 
 
-def drawn(X, classes, size, share, seed, start=0):
+def drawn(X, classes, size, share, seed):
     """Fitted and new vectors, and which of the new ones are of new classes."""
     rng = np.random.default_rng(seed)
     names = np.unique(classes)
     of_new = np.isin(classes, rng.choice(names, max(1, len(names) // 4), replace=False))
     old, new = (rng.permutation(np.flatnonzero(of_new == kind)) for kind in (False, True))
-    is_new = (np.arange(size) >= start) & (rng.random(size) < share)
+    is_new = rng.random(size) < share
     rows = np.empty(size, int)
     rows[is_new] = new[: is_new.sum()]
     rows[~is_new] = old[-size:][is_new.sum() :]
     return X[old[:-size][:REFERENCE]], X[rows], is_new
-
-
-def tested(old, new):
-    return shift(Whitening(noise="auto").fit(old), new, old)
 
 
 def of_sample(old, new, is_new):
@@ -77,7 +70,7 @@ def of_sample(old, new, is_new):
     classifier = make_pipeline(StandardScaler(), ridge).fit(both[train], y[train])
     scored = classifier.decision_function(both[test])
     parts = scored[y[test] == 1], scored[y[test] == 0]
-    ours = tested(old, new)
+    ours = shift(Whitening(noise="auto").fit(old), new, old)
     return {
         "shift": ours.p_value,
         "Kolmogorov-Smirnov": min(of_axes) * len(of_axes),
@@ -92,13 +85,3 @@ def row(name, kind, found):
         shares["top ten"] = np.mean([f["top ten"] for f in found])
     cells = {column: f"{100 * share:.0f}" for column, share in shares.items()}
     return {"data": name, "texts": SIZE, "new": kind} | cells
-
-
-def starts(X, classes):
-    found = [
-        tested(*drawn(X, classes, 800, 0.5, seed, start=400)[:2]).start or 0
-        for seed in range(10)
-    ]
-    seen = np.array([start for start in found if start])
-    error = f", {np.median(np.abs(seen - 400)):.0f}" if len(seen) else ""
-    return {"start": f"{100 * len(seen) / len(found):.0f}{error}"}

@@ -5,7 +5,7 @@ float32 are fast, but their last bits depend on the other vectors of a block. So
 compared with a threshold, or put in order, is computed again by `of_pairs`, in float64.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -133,20 +133,21 @@ def nearest_in_order(
     fitted: np.ndarray,
     k: int,
     index: Any = None,
-    added: Callable[[slice], np.ndarray] | None = None,
+    words: tuple[csr_matrix, csr_matrix] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cosines in float64, from the largest, and rows of the ``k`` vectors nearest each query.
 
     They are found in float32, so a candidate that is as near as the last to 1e-6 may be left
     out. Ties are in the order of rows. Where an index finds fewer, the row is -1, as is the
-    cosine. ``added`` returns what is added to the cosines of some queries, float32 of shape
-    (n, n_fitted), whatever the other queries are. An index finds vectors without it.
+    cosine. To the cosines the `sparse_products` of ``words`` are added: of queries, and of the
+    fitted by their terms. An index finds vectors without them.
     """
     cosines = np.empty((len(queries), k))
     rows = np.empty((len(queries), k), np.intp)
-    row_bytes = 8 * (k + 10) * fitted.shape[1] + (added is not None) * 12 * len(fitted)
+    row_bytes = 8 * (k + 10) * fitted.shape[1] + (words is not None) * 12 * len(fitted)
     for chunk in gen_batches(len(queries), rows_in_memory(row_bytes)):
-        asked, more = queries[chunk].astype(np.float32), added and added(chunk)
+        asked = queries[chunk].astype(np.float32)
+        more = None if words is None else sparse_products(words[0][chunk], words[1])
         if more is None or index is not None:
             near = rows_near(asked, fitted, k, index)
         else:

@@ -18,7 +18,7 @@ outputs = load("docs/outputs.py")
 
 # Encoding the 1,541 texts of the bundled corpus takes some 10 s, for all pages once: let a page
 # use them, not other texts. Each graph of MiniLM takes 15 s, so only one page exports any.
-CONTINUED = "change_model.md deployment.md flow.md similarity.md tuning.md two_encoders.md"
+CONTINUED = "change_model.md deployment.md flow.md similarity.md tuning.md"
 CONTINUED += " user_guide.md vectors.md tasks/answers.md tasks/classification.md"
 CONTINUED += " tasks/clustering.md tasks/duplicates.md tasks/search.md tasks/similar.md"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from loading import ROOT, load
-from sklearn.metrics import average_precision_score, ndcg_score
+from sklearn.metrics import ndcg_score
 
 from skcalib import TextEncoder
 from skcalib.evaluation import evaluate_labeled
@@ -24,31 +24,12 @@ def groups():
     return rng.normal(size=(100, 8)) + rng.normal(size=(5, 8))[labels], labels
 
 
-def test_measures_of_groups_are_those_of_evaluate_labeled(groups):
+def test_r_precision_is_that_of_evaluate_labeled(groups):
     vectors, labels = groups
     encoder = TextEncoder(lambda rows: vectors[[int(row) for row in rows]])
     rows = [str(i) for i in range(len(labels))]
-    names = "R-precision", "3 labels", "duplicates"
-    expected = evaluate_labeled(encoder, rows, labels, scores=names).scores[0]
-    found = measures.of_groups(vectors, labels)
-    assert found[0] == pytest.approx(expected[0])
-    units, codes = measures.unit(vectors), measures.codes_of(labels)
-    of_five = 100 * np.nanmean(measures.few_labels(units, codes, draws=5))
-    assert of_five == pytest.approx(expected[1])
-    assert found[2] == pytest.approx(expected[2], abs=0.01)  # which counts cosines in bins
-    assert measures.r_precision(vectors, labels) == found[0]
-
-
-def test_average_precision_counts_texts_as_often_as_they_are_drawn(groups):
-    vectors, labels = groups
-    units, drawn = measures.unit(vectors), np.random.default_rng(1).integers(100, size=100)
-    similarity, same = units @ units.T, labels[:, None] == labels
-    i, j = np.triu_indices(100, k=1)
-    of_two = drawn[i] != drawn[j]
-    rows = drawn[i[of_two]], drawn[j[of_two]]
-    expected = average_precision_score(same[rows], similarity[rows])
-    found = measures.Pairs(similarity, same).average_precision(drawn)
-    assert found == pytest.approx(expected)
+    expected = evaluate_labeled(encoder, rows, labels, scores=["R-precision"]).scores[0]
+    assert measures.r_precision(vectors, labels) == pytest.approx(expected[0])
 
 
 def test_measures_of_pairs_and_of_queries():

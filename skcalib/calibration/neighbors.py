@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import FloatTransformer, VersionedState, estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.cosines import EQUAL, rows_in_memory, rows_near
-from skcalib.inputs.vectors import LAST_BIT, checked_rows, unit_rows, warn_of_silent
+from skcalib.inputs.vectors import LAST_BIT, SCALED, checked_rows, unit_rows, warn_of_silent
 
 # Cosines up to this count as 0. Each entry of two unit vectors is rounded to float32, so the
 # computed cosine of orthogonal vectors is at most the sum of both relative errors.
@@ -173,7 +173,11 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
             Of unit length, float32 for float32 input and float64 otherwise.
         """
         check_is_fitted(self)
-        return smoothed(self, checked_rows(self, X, reset=False))
+        X = checked_rows(self, X, reset=False)
+        out = np.empty_like(X)
+        for rows in gen_batches(len(X), SCALED):
+            out[rows] = smoothed(self, unit_rows(X[rows])[0])
+        return out
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -186,16 +190,16 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         return hasattr(self, "vectors_")
 
 
-def smoothed(fitted: NeighborSmoothing, X: np.ndarray) -> np.ndarray:
-    """Move finite rows of the fitted width, as `transform` does after its checks."""
-    out = np.empty_like(X)
+def smoothed(fitted: NeighborSmoothing, unit: np.ndarray) -> np.ndarray:
+    """Move unit rows of the fitted width, in float64."""
+    out = np.empty_like(unit)
     n_neighbors = fitted.parameters_["n_neighbors"]
     k = min(n_neighbors + 1, len(fitted.vectors_))
-    row_bytes = 8 * (n_neighbors + 2) * X.shape[1]
-    for chunk in gen_batches(len(X), rows_in_memory(row_bytes)):
-        unit = unit_rows(X[chunk])[0]
-        rows = rows_near(unit.astype(np.float32), fitted.vectors_, k, fitted.neighbors_)
-        out[chunk] = _moved(unit, fitted.vectors_[rows], rows < 0, **fitted.parameters_)
+    row_bytes = 8 * (n_neighbors + 2) * unit.shape[1]
+    for chunk in gen_batches(len(unit), rows_in_memory(row_bytes)):
+        asked = unit[chunk].astype(np.float32)
+        rows = rows_near(asked, fitted.vectors_, k, fitted.neighbors_)
+        out[chunk] = _moved(unit[chunk], fitted.vectors_[rows], rows < 0, **fitted.parameters_)
     return out
 
 

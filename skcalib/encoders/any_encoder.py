@@ -19,6 +19,7 @@ from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.encoders.sources import noting_content
 from skcalib.encoders.text_encoder import TextEncoder
 from skcalib.inputs.texts import distinct
+from skcalib.inputs.vectors import check_finite
 
 
 def as_encoder(model: Any) -> Any:
@@ -111,10 +112,10 @@ def encode(
 
     These are blank, contain only unknown tokens, or have a zero vector after some step. Each
     distinct text is encoded once, also with ``fit``, which fits the encoder on them. The
-    encoder may return a frame, but not a sparse matrix.
+    encoder may return a frame, but neither a sparse matrix nor a vector that is not finite.
     """
     unique, index = distinct(texts)
-    silent = np.fromiter((not text.strip() for text in unique), bool, len(unique))
+    silent = np.zeros(len(unique), bool)
     output: Any = unique
     with noting_content() as has_content:
         for output in _outputs(encoder, unique, fit=fit):
@@ -122,7 +123,7 @@ def encode(
                 silent |= np.diff(output.tocsr().indptr) == 0
             elif hasattr(output, "shape") and len(output) == len(unique):
                 silent |= ~np.asarray(output).any(axis=1)
-    silent |= ~np.fromiter((has_content.get(text, True) for text in unique), bool, len(unique))
+    silent |= [not (text.strip() and has_content.get(text, True)) for text in unique]
     vectors = check_array(
         output,
         dtype=[np.float64, np.float32],
@@ -134,6 +135,7 @@ def encode(
             f"The encoder {encoder!r:.80} returned {len(vectors)} rows for {len(unique)} texts;"
             " expected one row for each text."
         )
+    check_finite(vectors, "vectors of the encoder", unique)
     return (vectors, silent) if len(unique) == len(texts) else (vectors[index], silent[index])
 
 

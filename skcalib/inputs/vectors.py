@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
+from sklearn.utils import gen_batches
 from sklearn.utils.validation import assert_all_finite, check_array, validate_data
 
 from skcalib.base import warn
@@ -16,6 +17,7 @@ from skcalib.inputs.containers import check_dask, checkable, is_dask, stacked, u
 
 UNIT = 1e-3  # how far from 1 the mean square of unit vectors may be, for instance in float16
 SEEN = 16  # rows whose lengths are compared with those of the fit
+SCALED = 8192  # rows that are scaled to unit length at a time, in float64
 LAST_BIT = 2.0**-24  # of float32 below 1
 # How far two unit vectors that are equal may be apart, and cells of projections that hold them.
 ROUNDING, CELL, PROJECTIONS = 1e-5, 1e-3, 4
@@ -38,6 +40,14 @@ def unit_rows(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.sqrt(np.maximum(np.einsum("ij,ij->i", unit, unit), 1.0))
     unit /= lengths[:, None]
     return unit, largest * lengths
+
+
+def unit_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Scale rows to unit length, in float32; zero rows stay zero."""
+    unit = np.empty(vectors.shape, np.float32)
+    for rows in gen_batches(len(unit), SCALED):
+        unit[rows] = unit_rows(vectors[rows])[0] + 0.0  # no negative zeros
+    return unit
 
 
 def digests(vectors: np.ndarray, keys: Any = None) -> np.ndarray:

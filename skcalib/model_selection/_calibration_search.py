@@ -118,9 +118,7 @@ class CalibrationSearch(TextTransformer):
     for. A `BertEncoder` or `TextEncoder` with ``memory`` encodes each only once. A store with
     all texts does not have their fragments before the first search.
 
-    Texts that share most of their words are one piece of evidence. If such groups differ much
-    in size, chance is called a gain more often than in the promised 2.5 % of samples: of 50
-    groups with 1 to 50 texts, in 7 %.
+    Texts that share most of their words are one piece of evidence.
 
     The score does not measure whether texts of one topic are close, nor how many dimensions to
     keep. If you have labels, grades or judged queries, compare by `evaluate_labeled`,

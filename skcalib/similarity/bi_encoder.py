@@ -144,8 +144,8 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         if not np.isfinite(similarity).all():
             raise ValueError(
                 f"The {self.similarity_} of pair {np.flatnonzero(~np.isfinite(similarity))[0]} "
-                "is not finite: its vectors are not finite, or their products overflow "
-                "float64. Check what the encoder returns for these texts."
+                "is not finite: products of its vectors overflow float64. Check what the "
+                "encoder returns for these texts."
             )
         return similarity
 

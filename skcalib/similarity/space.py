@@ -1,4 +1,4 @@
-"""Texts as vectors of one space, for every estimator that compares texts."""
+"""What estimators compare: texts as vectors of one space, or vectors that users give."""
 
 from typing import Any, Self
 
@@ -6,10 +6,10 @@ import numpy as np
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
-from sklearn.utils import gen_batches
+from sklearn.pipeline import Pipeline, make_pipeline
 
 from skcalib.base import calibrator_tags
+from skcalib.calibration import AffineMap
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.encoders.any_encoder import (
     as_encoder,
@@ -18,9 +18,9 @@ from skcalib.encoders.any_encoder import (
     fit_with_groups,
     is_frozen,
 )
-from skcalib.inputs.vectors import check_finite, unit_rows, warn_of_silent
-
-SCALED = 8192  # rows that are scaled to unit length at a time, in float64
+from skcalib.encoders.sides import after_query_encoder, of_side
+from skcalib.inputs.texts import as_texts
+from skcalib.inputs.vectors import check_vectors, checked_rows, unit_vectors, warn_of_silent
 
 
 class TextSpace:
@@ -33,6 +33,7 @@ class TextSpace:
     def __init__(self, encoder: Any):
         self.encoder = clone(as_encoder(encoder))
         self._whitening: Whitening | None = None
+        self._map: AffineMap | None = None  # of the whitening
         self._parts: tuple[Pipeline, Pipeline | None] | None = None
 
     def fit(self, texts: list[str], groups: Any = None) -> Self:
@@ -42,21 +43,17 @@ class TextSpace:
 
     def fit_vectors(self, texts: list[str]) -> np.ndarray:
         """Fit the encoder on distinct texts, and return their vectors in float64."""
-        vectors, silent = self._fitted(texts)
+        vectors, silent = encode(self.encoder, texts, fit=True)
+        warn_of_silent(silent, texts)
         return _without(silent, vectors)
 
     def fit_unit(self, texts: list[str]) -> np.ndarray:
         """Fit the encoder on texts, and return their unit vectors in float32."""
-        vectors, silent = self._fitted(texts)
+        vectors, silent = encode(self.encoder, texts, fit=True)
+        warn_of_silent(silent, texts)
         unit = unit_vectors(vectors)
         unit[silent] = 0
         return unit
-
-    def _fitted(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        vectors, silent = encode(self.encoder, texts, fit=True)
-        check_finite(vectors, "vectors of the encoder", texts)
-        warn_of_silent(silent, texts)
-        return vectors, silent
 
     def whiten(
         self, vectors: np.ndarray, *, power: float | str = "auto", allow_constant: bool = False
@@ -77,13 +74,20 @@ class TextSpace:
         if is_one or calibrates(self.encoder):
             return vectors
         self._whitening = Whitening(noise="auto", power=power).fit(content)
-        return self._whitened(vectors, ~has_content)
+        self._map = self._whitening.linear_map()
+        return _without(np.logical_not(has_content), self._map.apply(vectors))
 
     def vectors(self, texts: list[str]) -> np.ndarray:
         """Return the vectors of texts in float64, zero for texts without content."""
-        vectors, silent = encode(self.encoder, texts)
-        vectors = _without(silent, vectors)
-        return vectors if self._whitening is None else self._whitened(vectors, silent)
+        found, silent = encode(self.encoder, texts)
+        vectors = np.asarray(found, np.float64)
+        if self._map is not None:
+            vectors = self._map.apply(vectors)
+        return np.where(silent[:, None], 0.0, vectors) if silent.any() else vectors
+
+    def unit(self, texts: list[str]) -> np.ndarray:
+        """Return the unit vectors of texts in float32."""
+        return unit_vectors(self.vectors(texts))
 
     def raw(self, texts: list[str], vectors: np.ndarray) -> np.ndarray:
         """Return fitted texts before their calibration; `fit_vectors` returned ``vectors``."""
@@ -96,10 +100,11 @@ class TextSpace:
         after = before
         if later is not None:
             with config_context(transform_output="default"):
-                after = np.asarray(later.transform(before))
+                after = np.asarray(later.transform(before), np.float64)
         silent = np.logical_not(before.any(axis=1) & after.any(axis=1))
-        before, after = _without(silent, before), _without(silent, after)
-        return before, after if self._whitening is None else self._whitened(after, silent)
+        if self._map is not None:
+            after = self._map.apply(after)
+        return _without(silent, before), _without(silent, after)
 
     def before_calibration(self, texts: list[str]) -> tuple[np.ndarray, Pipeline | None]:
         """Return vectors before the steps that calibrate them, and these steps, if any."""
@@ -126,9 +131,70 @@ class TextSpace:
             steps.append(("calibrate", self._whitening))
         return Pipeline(steps)
 
-    def _whitened(self, vectors: np.ndarray, silent: Any) -> np.ndarray:
-        with config_context(transform_output="default"):
-            return _without(silent, self._whitening.transform(vectors))  # type: ignore
+
+class Side:
+    """Unit vectors of documents or of queries: of texts by a space, of vectors if it is None.
+
+    Rows of texts without content, and zero vectors, are zero.
+    """
+
+    def __init__(self, space: TextSpace | None, width: int):
+        self.space, self.width = space, width
+
+    @classmethod
+    def fitted(cls, estimator: Any, X: Any) -> tuple[Self, np.ndarray, list[str] | None]:
+        """Fit the ``encoder`` of an estimator on documents, or check vectors.
+
+        Return the side of documents, if the model declares sides, and `checked` documents.
+        """
+        if estimator.encoder is None:
+            unit = unit_vectors(checked_rows(estimator, X, reset=True))
+            warn_of_silent(~unit.any(axis=1))
+            return cls(None, unit.shape[1]), unit, None
+        texts, space = as_texts(X), TextSpace(of_side(estimator.encoder, "document"))
+        unit = space.fit_unit(texts)
+        return cls(space, unit.shape[1]), unit, texts
+
+    def fit_query_side(self, encoder: Any, texts: list[str]) -> tuple["Side", np.ndarray]:
+        """Fit an encoder of queries, which the later steps of this side's follow, on texts.
+
+        Return its side, and unit vectors of the texts.
+        """
+        own = self.space.encoder if self.space is not None else None
+        space = TextSpace(after_query_encoder(clone(as_encoder(encoder)), own))
+        unit = space.fit_unit(texts)
+        if unit.shape[1] != self.width:
+            raise ValueError(
+                f"query_encoder returns {unit.shape[1]} features, but encoder {self.width}. "
+                "Expected two encoders with comparable vectors, such as one model with two "
+                "prompts."
+            )
+        return Side(space, self.width), unit
+
+    def checked(
+        self, estimator: Any, X: Any, name: str = "X", fitted: str = "X"
+    ) -> tuple[np.ndarray, list[str] | None]:
+        """Return unit vectors of an estimator's input, float32, and its texts, if these.
+
+        An error calls it by ``name``; vectors have as many features as the ``fitted`` ones.
+        """
+        if self.space is not None:
+            texts = as_texts(X, name)
+            return self.space.unit(texts), texts
+        if name == "X":
+            return unit_vectors(checked_rows(estimator, X, reset=False)), None
+        vectors = check_vectors(X, name=name, dtype=[np.float64, np.float32])
+        if vectors.shape[1] != self.width:
+            raise ValueError(
+                f"{name} has {vectors.shape[1]} features, but {fitted} has {self.width}. "
+                "Encode both by the same model, or by two whose vectors are comparable."
+            )
+        return unit_vectors(vectors), None
+
+    def followed_by(self, steps: list[Any]) -> Pipeline:
+        """Return a fitted pipeline, from the input of this side through further steps."""
+        first = [] if self.space is None else [self.space.encoder]
+        return make_pipeline(*first, *steps)
 
 
 def calibrates(encoder: Any) -> bool:
@@ -141,14 +207,6 @@ def calibrates(encoder: Any) -> bool:
         return any(calibrates(s) for _, s in encoder.steps if not isinstance(s, str | None))
     best = getattr(encoder, "best_estimator_", None)
     return best is not None and calibrates(best)
-
-
-def unit_vectors(vectors: np.ndarray) -> np.ndarray:
-    """Scale rows to unit length, in float32; zero rows stay zero."""
-    unit = np.empty(vectors.shape, np.float32)
-    for rows in gen_batches(len(unit), SCALED):
-        unit[rows] = unit_rows(vectors[rows])[0] + 0.0  # no negative zeros
-    return unit
 
 
 def _without(silent: np.ndarray, vectors: np.ndarray) -> np.ndarray:

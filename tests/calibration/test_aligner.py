@@ -14,9 +14,7 @@ from skcalib.calibration.aligner import PENALTIES
 from skcalib.datasets import load_docstrings
 from skcalib.export import to_torch
 
-few_pairs = pytest.mark.filterwarnings(
-    "ignore:The pairs do not belong|Of a text's nearest|.*vectors are zero"
-)
+few_pairs = pytest.mark.filterwarnings("ignore:The pairs do not belong|.*vectors are zero")
 
 
 @few_pairs
@@ -59,13 +57,11 @@ def shared(first, second):
 @few_pairs
 def test_neighbors_of_left_out_texts_are_those_of_new_ones(noise):
     """`kept_` is no more than what stays of new texts, and close to it."""
-    X, y = pairs_of(1600, noise)
+    X, y = pairs_of(2000, noise)
     aligner = SpaceAligner().fit(X[:1000], y[:1000])
-    new = slice(1000, 1500)  # as many as a half of the pairs
+    new = slice(1000, 2000)
     kept = shared(nearest(aligner.transform(X[new]), y[new]), nearest(y[new], y[new]))
     assert kept - 0.1 < aligner.kept_ < kept + 0.03
-    both = shared(nearest(X[new], X[new]), nearest(y[new], y[new]))
-    assert aligner.shared_ == pytest.approx(both, abs=0.05)
 
 
 @few_pairs
@@ -89,6 +85,7 @@ def test_repeated_and_empty_pairs_do_not_count():
         assert_allclose(other.linear_map().projection, alone.linear_map().projection)
 
 
+@few_pairs
 def test_shuffled_pairs_are_noticed():
     X, y = pairs_of(500)
     for seed in range(5):
@@ -99,16 +96,11 @@ def test_shuffled_pairs_are_noticed():
         SpaceAligner().fit(X[:20], y[20:40])
 
 
-def test_a_loss_is_noticed_only_where_more_is_lost_than_by_the_other_model():
-    rng = np.random.default_rng(0)
-    maps = np.linalg.qr(rng.normal(size=(2, 80, 60))).Q.transpose(0, 2, 1)
-    meaning = rng.normal(size=(1200, 60))
-    X, y = (meaning @ M + 0.1 * rng.normal(size=(1200, 80)) for M in maps)
-    with pytest.warns(UserWarning, match=r"same by both models \(shared_\): 60 pairs are too"):
-        few = SpaceAligner().fit(X[:60], y[:60])
-    assert few.kept_ < few.shared_
-    many = SpaceAligner().fit(X, y)  # without a warning
-    assert many.kept_ > many.shared_
+def test_few_pairs_are_named():
+    X, y = pairs_of(500)
+    with pytest.warns(UserWarning, match="^499 pairs do not show what is lost"):
+        SpaceAligner().fit(X[1:], y[1:])
+    SpaceAligner().fit(X, y)  # without a warning
 
 
 @pytest.mark.parametrize(

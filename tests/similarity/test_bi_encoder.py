@@ -180,8 +180,11 @@ def test_a_pipeline_is_fitted_as_it_fits_itself(tiny_bert, texts, tmp_path):
 
 def test_vectors_that_are_not_finite_or_sparse_are_refused(pairs):
     model = BiEncoder(FunctionTransformer(lambda texts: np.full((len(texts), 2), np.nan)))
-    with pytest.raises(ValueError, match="cosine of pair 0 is not finite"):
+    with pytest.raises(ValueError, match=f"first in the vector of {pairs[0][0]!r}"):
         model.fit(pairs).predict(pairs)
+    huge = FunctionTransformer(lambda texts: np.full((len(texts), 2), 1e200))
+    with pytest.raises(ValueError, match="dot of pair 0 is not finite"):
+        BiEncoder(huge, similarity="dot").fit(pairs).predict(pairs)
     with pytest.raises(TypeError, match="Sparse data was passed for vectors of the encoder"):
         BiEncoder(TfidfVectorizer()).fit(pairs).predict(pairs)
 

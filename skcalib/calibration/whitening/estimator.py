@@ -78,13 +78,10 @@ class Whitening(
         unchanged, even with few samples.
     noise : float in [0, 1e9] or "auto", default=0.0
         Regularization: the assumed variance of noise in every direction, as a share of the
-        total variance tr(Σ). The gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``.
-        "auto" chooses power, centering and noise from mean and covariance, and for vectors that
-        were not trained for cosines also a level, ``g(λ) = (λ + level)^(-1/2)``: the largest
-        eigenvalue beyond the first hundredth, so that a few massive directions have no
-        influence on it. Directions stronger than the level become equal, weaker ones keep their
-        proportions, as with Soft-ZCA [5]_. Pass vectors as an encoder returns them: a rotation
-        removes the outlier columns, by which "auto" recognizes raw vectors.
+        total variance. "auto" chooses power, centering and noise from mean and covariance, and
+        for vectors that were not trained for cosines also a level to which stronger directions
+        are flattened, see Notes. Pass vectors as an encoder returns them: a rotation removes
+        the outlier columns, by which "auto" recognizes raw vectors.
     n_groups : int, "many" or None, default=None
         Approximate number of groups that the vectors should distinguish, such as topics,
         intents or clusters. It needs ``noise="auto"`` and ``power="auto"``. For a trained
@@ -142,6 +139,12 @@ class Whitening(
 
     Notes
     -----
+    With `noise` the gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``. Where "auto"
+    finds vectors that were not trained for cosines, it is ``g(λ) = (λ + level)^(-1/2)``. The
+    level is the largest eigenvalue beyond the first hundredth, so that a few massive directions
+    have no influence on it. Directions stronger than the level become equal, weaker ones keep
+    their proportions, as with Soft-ZCA [5]_.
+
     `transform` keeps float32 and float64. Where float32 would lose digits, as for an
     ill-conditioned sample, it computes in float64.
 
@@ -204,8 +207,8 @@ class Whitening(
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
-    _state_version = 14
-    _learned = ("_solved", "_has_warned")
+    _state_version = 15
+    _learned = ("_map",)
     n_samples_seen_ = property(attrgetter("moments_.n"), doc="Samples, or their weight.")
     n_components_ = property(attrgetter("map_.width"), doc="Width of the output.")
     components_ = property(attrgetter("map_.components"), doc="Principal axes in rows.")
@@ -247,7 +250,7 @@ class Whitening(
             sample_weight = check_sample_weight(sample_weight, X)
         moments = moments_of(Moments.of, X, sample_weight)
         self._learn(moments, self.get_params(deep=False))
-        self._checked_map()  # raises now what the map would raise when it is used
+        self._fitted_map()  # raises now what the map would raise when it is used
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -304,7 +307,7 @@ class Whitening(
         linear : AffineMap
             With ``mean``, ``projection`` (W) and ``bias``.
         """
-        return self._checked_map().affine
+        return self._fitted_map().affine
 
     def inverse_transform(self, X: Any) -> Any:
         """Map whitened vectors back, as far as the kept dimensions determine them.
@@ -318,7 +321,7 @@ class Whitening(
         X_original : ndarray of shape (n_samples, n_features)
             float32 for float32 input and float64 otherwise.
         """
-        linear, X = self._checked_map(), check_rows(X)
+        linear, X = self._fitted_map(), check_rows(X)
         width = linear.width
         if X.shape[1] != width:
             raise ValueError(
@@ -337,7 +340,7 @@ class Whitening(
         """
         from sklearn.covariance import shrunk_covariance
 
-        linear = self._checked_map()
+        linear = self._fitted_map()
         return shrunk_covariance(self.moments_.covariance(), linear.regularized.shrinkage)
 
     def recentered(self, X: Any) -> Self:
@@ -363,10 +366,10 @@ class Whitening(
         >>> np.allclose(whitening.recentered(X + 5).transform(X + 5), whitening.transform(X))
         True
         """
-        linear, moved = self._checked_map(), copy(self)
+        linear, moved = self._fitted_map(), copy(self)
         mean = Moments.of(rows_of(self, X, reset=False)).mean
         moved.moments_ = replace(self.moments_, mean=mean)
-        moved._solved = replace(linear, mean=mean)
+        moved._map = replace(linear, mean=mean)
         return moved
 
     @property
@@ -395,33 +398,26 @@ class Whitening(
         return X
 
     def _learn(self, moments: Moments, parameters: dict[str, Any] | None = None) -> Self:
-        self._solved: WhiteningMap | None = None
-        self.moments_, self._has_warned = moments, False
+        self.moments_ = moments
         self.parameters_: dict[str, Any] = parameters or self.parameters_
+        self._map: WhiteningMap | None = None
         return self
+
+    def _fitted_map(self) -> WhiteningMap:
+        """Return the map; at its first use it is computed, and warns if samples are few."""
+        check_is_fitted(self, "moments_")
+        if self._map is None:
+            self._map = solve(self.moments_, **self.parameters_)
+            warn_of_sample(self.moments_.n, self._map)
+        return self._map
 
     @property
     def map_(self) -> WhiteningMap:
         """The map by axes; no attribute while all samples seen are equal."""
         try:
-            return self._solution()
+            return self._fitted_map()
         except ValueError as error:
             raise AttributeError(f"This {type(self).__name__} has no map: {error}") from None
-
-    def _solution(self) -> WhiteningMap:
-        """Return the map, which is computed once."""
-        if self._solved is None:
-            self._solved = solve(self.moments_, **self.parameters_)
-        return self._solved
-
-    def _checked_map(self) -> WhiteningMap:
-        """Return the fitted map; at its first use, raise or warn if samples are few."""
-        check_is_fitted(self, "moments_")
-        linear = self._solution()
-        if not self._has_warned:
-            warn_of_sample(self.moments_.n, linear)
-            self._has_warned = True
-        return linear
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

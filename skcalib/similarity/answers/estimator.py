@@ -2,6 +2,7 @@
 
 from copy import copy
 from dataclasses import KW_ONLY
+from itertools import compress
 from numbers import Real
 from typing import Any, NamedTuple, Self
 
@@ -14,12 +15,11 @@ from skcalib.base import VersionedState, estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import TextInput, as_texts, distinct
-from skcalib.similarity.answers.allowed import NONE, Keys, best_allowed
-from skcalib.similarity.answers.inputs import identity, stored_answers
+from skcalib.similarity.answers.stored import Keys, identity, stored_answers
 from skcalib.similarity.answers.threshold import promised, promised_by_answers
 from skcalib.similarity.duplicates.guard import guard_of_fit
 from skcalib.similarity.search.estimator import SearchEncoder
-from skcalib.similarity.search.index import SearchIndex
+from skcalib.similarity.search.index import NONE, SearchIndex
 from skcalib.similarity.space import calibrates
 from skcalib.statistics.conformal import n_needed
 
@@ -139,7 +139,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     }
     # Data of the fit, which no pipeline passes on.
     __metadata_request__fit = {"unanswerable": UNUSED, "queries": UNUSED}
-    _state_version = 7
+    _state_version = 8
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=False)
@@ -203,12 +203,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 "false_positive_rate. Give a FrozenEstimator of a pipeline that was fitted on "
                 "other questions."
             )
-        asked = None
-        if unknown is not None:
-            asked = (
-                *unknown,
-                index.queries(index.query_side.unit(search, unknown[0]), unknown[0]),
-            )
+        asked = None if unknown is None else (*unknown, index.ask(unknown[0]))
         return self._keep(stored, unit, search, index, asked)
 
     @_fit_context(prefer_skip_nested_validation=False)
@@ -227,20 +222,16 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         check_is_fitted(self)
         added = stored_answers(X, y)
         known = dict(zip(self.questions_, self.answers_, strict=True))
-        more, unit, index = (
-            [text for text in added if text not in known],
-            self._unit,
-            self._index,
-        )
+        more, unit = [text for text in added if text not in known], self._unit
         if more:
-            unit = np.vstack([unit, index.document_side.unit(self.search_, more)])
-        order = np.argsort(np.array([*known, *more], object))
-        stored = {
-            text: (known | added)[text] for text in np.array([*known, *more], object)[order]
-        }
-        index = index.with_documents(unit[order], [*stored], _codes(stored))
+            space: Any = self._index.document_side.space
+            unit = np.vstack([unit, space.unit(more)])
+        stored, texts = known | added, [*known, *more]
+        order = sorted(range(len(texts)), key=texts.__getitem__)
+        stored, unit = {texts[i]: stored[texts[i]] for i in order}, unit[order]
+        index = self._index.with_documents(unit, [*stored], _codes(stored))
         # A copy: an error leaves the store as it is.
-        return self._keep(stored, unit[order], copy(self.search_), index, self._unanswerable)
+        return self._keep(stored, unit, copy(self.search_), index, self._unanswerable)
 
     def predict(self, X: Any) -> np.ndarray:
         """Answers to questions.
@@ -340,17 +331,16 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     def _best(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the best score of each question with an allowed stored one, and its row."""
         check_is_fitted(self)
-        texts, index = as_texts(X), self._index
+        texts = as_texts(X)
         best, rows = np.full(len(texts), NONE), np.zeros(len(texts), np.intp)
-        new = np.flatnonzero([text not in self._place for text in texts])
-        if len(new):
-            asked = [texts[i] for i in new]
-            encoded = index.queries(index.query_side.unit(self.search_, asked), asked)
-            best[new], rows[new] = best_allowed(
-                index, encoded, self._keys, self._keys.asked(asked), self.threshold_
+        known = np.array([*map(self._place.__contains__, texts)])
+        if not known.all():
+            asked = [*compress(texts, ~known)]
+            best[~known], rows[~known] = self._index.nearest_allowed(
+                self._index.ask(asked), self._keys.allow_new(asked), self.threshold_
             )
-        for i in np.setdiff1d(np.arange(len(texts)), new):  # also without content
-            best[i], rows[i] = self.threshold_ + 1, self._place[texts[i]]
+        best[known] = self.threshold_ + 1  # also without content
+        rows[known] = [*map(self._place.__getitem__, compress(texts, known))]
         return best, rows
 
     def _keep(
@@ -367,10 +357,10 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         )
         keys, confidence = Keys.of(_codes(stored), stored, guard_of_fit(self.guard)), None
         if unanswerable is None:
-            threshold = self._threshold_by_answers(questions, unit, search, index, keys)
+            threshold = self._threshold_by_answers(questions, unit, index, keys)
         else:
             texts, place, asked = unanswerable
-            best, _ = best_allowed(index, asked, keys, keys.asked(texts), most=MOST_COMPARED)
+            best, _ = index.nearest_allowed(asked, keys.allow_new(texts), most=MOST_COMPARED)
             rate = self.false_positive_rate
             threshold, confidence = promised(best, place, rate, self.confidence)
         some = np.random.default_rng(0).permutation(len(questions))[:SAMPLED]
@@ -389,12 +379,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return self
 
     def _threshold_by_answers(
-        self,
-        questions: np.ndarray,
-        unit: np.ndarray,
-        search: SearchEncoder,
-        index: SearchIndex,
-        keys: Keys,
+        self, questions: np.ndarray, unit: np.ndarray, index: SearchIndex, keys: Keys
     ) -> float:
         """Ask stored questions as if their own answers were not stored; no other changes."""
         n, rate = keys.answers.max() + 1, self.false_positive_rate
@@ -405,11 +390,12 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             )
         content = np.flatnonzero(unit.any(axis=1))
         drawn = content[np.random.default_rng(0).permutation(len(content))[:ASKED]]
-        texts, vectors = questions[drawn].tolist(), unit[drawn]
+        texts = questions[drawn].tolist()
         if index.query_side is not index.document_side:  # otherwise as they are
-            vectors = index.query_side.unit(search, texts)
-        asked = index.queries(vectors, texts)
-        best, _ = best_allowed(index, asked, keys, keys[drawn], most=MOST_COMPARED)
+            asked = index.ask(texts)
+        else:
+            asked = index.queries(unit[drawn], texts)
+        best, _ = index.nearest_allowed(asked, keys.allow(keys[drawn]), most=MOST_COMPARED)
         threshold = promised_by_answers(best, keys.answers[drawn], rate)
         if n < (needed := n_needed(rate, new=2)):
             warn(

@@ -152,7 +152,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         "other": "no_validation",
     }
 
-    _state_version = 7
+    _state_version = 8
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=False)
@@ -240,7 +240,6 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             See `class_means_`. For two classes, the score of the second minus that of the
             first, as scikit-learn expects: it is positive where the second is predicted.
         """
-        check_is_fitted(self)
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
@@ -257,13 +256,17 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
             Of dtype object if `other` is not of the kind of the labels.
         """
         check_is_fitted(self)
-        if self._standard is None:
-            return self.classes_[self._scores(X).argmax(axis=1)]
-        raw, vectors = self._space.both(as_texts(X))
+        texts, standard = as_texts(X), self._standard
+        if standard is None:
+            vectors = self._space.vectors(texts)
+        else:
+            raw, vectors = self._space.both(texts)
         views = side_by_side(vectors, self.smoothing_)
         labels = self.classes_[nearness(views, self.class_means_).argmax(axis=1)]
+        if standard is None:
+            return labels
         cosines = best_cosines(views, raw, self.class_means_, self._raw_means)
-        rejected = self._standard(cosines) < self.threshold_
+        rejected = standard(cosines) < self.threshold_
         rejected |= ~views.any(axis=1)  # similar to no class
         if np.asarray(self._other).dtype.kind != labels.dtype.kind:
             labels = labels.astype(object)
@@ -291,7 +294,6 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         ----------
         .. [1] Guo et al. (2017), "On Calibration of Modern Neural Networks", arXiv:1706.04599.
         """
-        check_is_fitted(self)
         return softmax(self._scores(X) / self.temperature_, axis=1)
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
@@ -355,7 +357,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         return 1 + n_above(n, rate, kind, name="rejection_rate", confidence=confidence)
 
     def _scores(self, X: Any) -> np.ndarray:
-        """Return the scores of all classes, also of two, by a fitted classifier."""
+        """Return the scores of all classes, also of two."""
+        check_is_fitted(self)
         views = side_by_side(self._space.vectors(as_texts(X)), self.smoothing_)
         return nearness(views, self.class_means_) / 2
 

@@ -15,7 +15,7 @@ from skcalib.base import VersionedState, estimator, from_scratch
 from skcalib.compat import HasMethods, Interval, _fit_context, check_params
 from skcalib.cosines import nearest_in_order
 from skcalib.inputs.texts import TextInput, as_texts, distinct_sorted
-from skcalib.inputs.vectors import checked_rows, warn_of_silent
+from skcalib.inputs.vectors import checked_rows, unit_vectors, warn_of_silent
 from skcalib.similarity.duplicates.guard import guard_of_fit
 from skcalib.similarity.duplicates.pairs import (
     distinct_rows,
@@ -24,7 +24,7 @@ from skcalib.similarity.duplicates.pairs import (
     similar_pairs,
 )
 from skcalib.similarity.duplicates.threshold import threshold_of
-from skcalib.similarity.space import TextSpace, unit_vectors
+from skcalib.similarity.space import TextSpace
 
 EXTRA = 10  # candidates that are compared exactly, since the search rounds
 NOTHING = int(np.iinfo(np.intp).min)  # key of new texts without content
@@ -123,7 +123,7 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         "false_pairs": [Interval(Real, 0, None, closed="neither")],
         "guard": [HasMethods("details"), None],
     }
-    _state_version = 4
+    _state_version = 5
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=True)

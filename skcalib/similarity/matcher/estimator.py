@@ -12,10 +12,15 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import VersionedState, estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.inputs.texts import TextInput, as_texts, distinct
-from skcalib.inputs.vectors import check_vectors, checked_rows, first_of_equal, warn_of_silent
+from skcalib.inputs.vectors import (
+    check_vectors,
+    checked_rows,
+    first_of_equal,
+    unit_vectors,
+    warn_of_silent,
+)
 from skcalib.similarity.details import mild_whitening
 from skcalib.similarity.duplicates.guard import guard_of_fit
-from skcalib.similarity.inputs import Side
 from skcalib.similarity.matcher.discoveries import likeness, most_false, q_values
 from skcalib.similarity.matcher.pairs import (
     NEAREST,
@@ -26,7 +31,7 @@ from skcalib.similarity.matcher.pairs import (
     mutual,
 )
 from skcalib.similarity.matcher.spelling import Spelling
-from skcalib.similarity.space import TextSpace, unit_vectors
+from skcalib.similarity.space import Side, TextSpace
 
 FEWEST = 4  # different records with content of a side
 FEW = 20  # records, below which a rate of 5 % can hardly be checked
@@ -137,7 +142,7 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
 
-    _state_version = 3
+    _state_version = 4
     __metadata_request__fit = {"A": UNUSED, "B": UNUSED}  # data of the fit
 
     @from_scratch
@@ -327,7 +332,7 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
 
     def _unit(self, X: Any, name: str) -> np.ndarray:
         """Return unit vectors of input that an error calls by ``name``."""
-        return Side(self._space, self._width or 0).unit(self, X, name, fitted="A")
+        return Side(self._space, self._width or 0).checked(self, X, name, fitted="A")[0]
 
     def _records(
         self, unit: np.ndarray, side: int, texts: list[str] | None, *, learns: bool = False

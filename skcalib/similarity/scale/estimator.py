@@ -123,7 +123,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     # Data of the fit, which no pipeline passes on.
     __metadata_request__fit = {"unanswerable": UNUSED}
-    _state_version = 10
+    _state_version = 11
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=True)

@@ -1,16 +1,19 @@
 """The bank: distinct queries with content, and the side that encodes queries."""
 
+import inspect
 from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 from skcalib.base import warn
 from skcalib.encoders.sides import first_of_queries
+from skcalib.inputs.containers import first_text
 from skcalib.inputs.texts import as_texts, distinct
 from skcalib.inputs.vectors import distinct_vectors
-from skcalib.similarity.inputs import Side
 from skcalib.similarity.search.words import sample_of
+from skcalib.similarity.space import Side
 
 
 class Bank(NamedTuple):
@@ -18,6 +21,32 @@ class Bank(NamedTuple):
 
     unit: np.ndarray
     texts: list[str]
+
+
+def check_queries(estimator: Any, y: Any, queries: Any) -> None:
+    """Refuse queries that come as ``y``, and those of a pipeline whose steps they skip."""
+    name = type(estimator).__name__
+    if first_text(y) is not None or getattr(y, "ndim", 1) == 2:
+        raise TypeError(
+            f"{name}.fit got texts or vectors as y, which it ignores. Pass a sample of queries "
+            "by name: fit(documents, queries=past_queries)."
+        )
+    frame = inspect.currentframe() if queries is not None else None
+    while frame is not None:
+        pipeline = frame.f_locals.get("self")
+        if isinstance(pipeline, Pipeline) and isinstance(
+            pipeline.steps[-1][1], type(estimator)
+        ):
+            skipped = {step for _, step in pipeline.steps[:-1]} - {None, "passthrough"}
+            if skipped and "queries" not in (getattr(pipeline, "transform_input", None) or ()):
+                raise ValueError(
+                    f"{name} is behind other steps of a pipeline, which do not transform its "
+                    "queries. Put these steps into it, as SearchEncoder(make_pipeline(...)), "
+                    "transform the queries before, or, with metadata routing, set "
+                    "transform_input=['queries'] of the pipeline."
+                )
+            return
+        frame = frame.f_back
 
 
 def fit_queries(
@@ -55,7 +84,7 @@ def _encoded(
     """Fit the encoder of queries, on a sample of documents if there are none."""
     if X is None:
         if queries is not None:
-            return side, distinct_vectors(side.unit(search, queries, "queries")), []
+            return side, distinct_vectors(side.checked(search, queries, "queries")[0]), []
         warn(
             "Vectors of documents alone show neither the mean of queries nor the hubs, so "
             "scores are half the cosines after a mild whitening. Pass `queries`, or texts and "
@@ -70,4 +99,4 @@ def _encoded(
         some = texts or distinct([X[row] for row in sample_of(len(X))])[0]
         side, unit = side.fit_query_side(encoder, some)
         return side, unit if texts else None, texts
-    return side, side.unit(search, texts, "queries") if texts else None, texts
+    return side, side.checked(search, texts, "queries")[0] if texts else None, texts

@@ -14,7 +14,7 @@ from skcalib.base import estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, StrOptions, _fit_context
 from skcalib.inputs.texts import TextTransformer
 from skcalib.inputs.vectors import warn_of_silent
-from skcalib.similarity.inputs import check_queries
+from skcalib.similarity.search.bank import check_queries
 from skcalib.similarity.search.index import DenseSparse, SearchIndex
 
 # Of calls with queries drawn like the bank, a share of ALARMS warns on average over banks. So
@@ -182,7 +182,7 @@ class SearchEncoder(TextTransformer):
         "hub_weight": [Interval(Real, 0, 1, closed="both")],
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
-    _state_version = 4
+    _state_version = 5
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=False)
@@ -255,7 +255,7 @@ class SearchEncoder(TextTransformer):
         -------
         vectors : ndarray of shape (n_documents, d + 2), float32
         """
-        unit = self._unit_documents(X)
+        unit, _ = self._documents(X)
         return self._index.sides.documents(unit)
 
     def encode_document(self, X: Any) -> Any:
@@ -273,14 +273,14 @@ class SearchEncoder(TextTransformer):
             Of unit length, or zero without known terms. If only vectors are compared, `dense`
             is returned alone, not as a pair.
         """
-        unit = self._unit_documents(X)
-        return self._index.documents(unit, X)
+        unit, texts = self._documents(X)
+        return self._index.documents(unit, texts).vectors()
 
-    def _unit_documents(self, X: Any) -> np.ndarray:
+    def _documents(self, X: Any) -> tuple[np.ndarray, list[str] | None]:
         check_is_fitted(self)
-        unit = self._index.document_side.unit(self, X)
+        unit, texts = self._index.document_side.checked(self, X)
         warn_of_silent(~unit.any(axis=1))
-        return unit
+        return unit, texts
 
     def encode_query(self, X: Any) -> Any:
         """Encode queries.
@@ -312,9 +312,12 @@ class SearchEncoder(TextTransformer):
         .. [1] Mann & Whitney (1947), "On a Test of Whether One of Two Random Variables Is
                Stochastically Larger than the Other", Annals of Mathematical Statistics 18(1).
         """
+        return self._queries(X).vectors()
+
+    def _queries(self, X: Any) -> DenseSparse:
         check_is_fitted(self)
         index = self._index
-        unit = index.query_side.unit(self, X)
+        unit, texts = index.query_side.checked(self, X)
         p_value = 1.0 if index.bank_test is None else index.bank_test.p_value(unit)
         if p_value <= ALARMS:
             warn(
@@ -322,7 +325,7 @@ class SearchEncoder(TextTransformer):
                 "another language or of another kind. The means and hubs of a wrong bank may "
                 "cost many points: fit again with a sample of queries such as these."
             )
-        return index.queries(unit, X)
+        return index.queries(unit, texts)
 
     def kneighbors(self, X: Any, n_neighbors: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Best documents of the fit for queries.
@@ -343,10 +346,9 @@ class SearchEncoder(TextTransformer):
         """
         check_is_fitted(self)
         check_scalar(n_neighbors, "n_neighbors", Integral, min_val=1)
-        asked = self.encode_query(X)
-        dense = asked.dense if isinstance(asked, DenseSparse) else asked
+        asked = self._queries(X)
         scores, rows = self._index.nearest(asked, n_neighbors)
-        silent = ~dense.any(axis=1)
+        silent = ~asked.dense.any(axis=1)
         scores[silent], rows[silent] = -1, -1
         return scores, rows
 

@@ -1,5 +1,6 @@
 """The documents of a search, and what encodes further ones and queries."""
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -8,9 +9,8 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
-from skcalib.cosines import nearest_in_order, sparse_products
-from skcalib.inputs.texts import as_texts, distinct
-from skcalib.similarity.inputs import Side
+from skcalib.cosines import nearest_in_order
+from skcalib.inputs.texts import distinct
 from skcalib.similarity.search.bank import Bank, fit_queries
 from skcalib.similarity.search.bank_test import BankTest
 from skcalib.similarity.search.sides import TwoSides
@@ -21,26 +21,33 @@ from skcalib.similarity.search.words import (
     weight_of_words,
     with_content,
 )
+from skcalib.similarity.space import Side
 
 CANDIDATES = 100  # documents that an index given as `neighbors` finds
+FIRST = 10  # documents that `nearest_allowed` compares first
+NONE = -2.0  # below all scores
 
 
 class DenseSparse(NamedTuple):
     """Two vectors of each text, whose inner products are added."""
 
     dense: np.ndarray  # (n_texts, d + 2), float32
-    sparse: csr_matrix  # (n_texts, n_terms), float32
+    sparse: csr_matrix | None  # (n_texts, n_terms), float32; None if only vectors are compared
 
-    def rows(self, rows: Any) -> Self:
+    def rows(self, rows: np.ndarray) -> Self:
         """Return the vectors of some texts."""
-        return type(self)(self.dense[rows], self.sparse[rows])
+        return type(self)(self.dense[rows], None if self.sparse is None else self.sparse[rows])
+
+    def vectors(self) -> Any:
+        """Return both, or the dense ones if there are no others."""
+        return self.dense if self.sparse is None else self
 
 
 @dataclass(eq=False)
 class SearchIndex:
     """Both sides of a search, its words, and the documents that it has.
 
-    Documents and queries are unit vectors of the encoder here, from `Side.unit`.
+    Documents and queries are unit vectors of the encoder here, and their texts, if these.
     """
 
     document_side: Side
@@ -69,14 +76,13 @@ class SearchIndex:
                 "SearchEncoder got a query_encoder but no encoder; expected both, or neither. "
                 "Set the encoder of the documents, too, and pass texts."
             )
-        document_side, unit = Side.fitted(search, X)
+        document_side, unit, texts = Side.fitted(search, X)
         has_content = np.any(unit, axis=1)
         if has_content.sum() < 2:
             raise ValueError(
                 f"Got n_samples={len(unit)} documents, {has_content.sum()} of them with "
                 "content; a search ranks two or more. Pass all documents in one list."
             )
-        texts = None if search.encoder is None else as_texts(X)
         content = unit if has_content.all() else unit[has_content]
         query_side, bank = fit_queries(search, document_side, content, texts, queries)
         sides = TwoSides.learned(
@@ -135,27 +141,58 @@ class SearchIndex:
             of_asked = words.documents([bank.texts[row] for row in drawn])
         return weight_of_words(self.sides.queries(asked), vectors, of_asked, stored, own)
 
-    def documents(self, unit: np.ndarray, X: Any) -> Any:
-        """Encode documents that come later: dense, or a `DenseSparse` of texts."""
-        dense = self.sides.documents(unit)
-        if self.words is None:
-            return dense
-        words = self.words.documents(as_texts(X))
-        return DenseSparse(dense, with_content(words, np.any(unit, axis=1)))
+    def documents(self, unit: np.ndarray, texts: list[str] | None) -> DenseSparse:
+        """Encode documents that come later."""
+        dense, sparse = self.sides.documents(unit), None
+        if self.words is not None and texts is not None:
+            sparse = with_content(self.words.documents(texts), np.any(unit, axis=1))
+        return DenseSparse(dense, sparse)
 
-    def queries(self, unit: np.ndarray, X: Any) -> Any:
-        """Encode queries: dense, or a `DenseSparse` of texts."""
-        dense, words = self.sides.queries(unit), self.words
-        return dense if words is None else DenseSparse(dense, words.queries(as_texts(X)))
+    def queries(self, unit: np.ndarray, texts: list[str] | None) -> DenseSparse:
+        """Encode queries."""
+        dense, sparse = self.sides.queries(unit), None
+        if self.words is not None and texts is not None:
+            sparse = self.words.queries(texts)
+        return DenseSparse(dense, sparse)
 
-    def nearest(self, asked: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def ask(self, texts: list[str]) -> DenseSparse:
+        """Encode queries that are texts for sure."""
+        space: Any = self.query_side.space
+        return self.queries(space.unit(texts), texts)
+
+    def nearest(self, asked: DenseSparse, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Scores, from the largest, and rows of the best documents for encoded queries."""
-        k, added = min(k, len(self.vectors)), None
+        k = min(k, len(self.vectors))
         index = self.fitted_neighbors if k <= CANDIDATES else None
-        if (terms := self.terms) is not None:
-            asked, sparse = asked
+        words = None if asked.sparse is None else (asked.sparse, self.terms)
+        return nearest_in_order(asked.dense, self.vectors, k, index, words)
 
-            def added(chunk: slice) -> np.ndarray:
-                return sparse_products(sparse[chunk], terms)
+    def nearest_allowed(
+        self,
+        asked: DenseSparse,
+        allows: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        least: float = -np.inf,
+        most: float = np.inf,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return each query's best score with a document that it allows, and the row of it.
 
-        return nearest_in_order(asked, self.vectors, k, index, added)
+        ``allows`` gets numbers of queries, (n, 1), and rows of documents, (n, k). The search
+        widens until it finds one, or the others score ``least`` at most. After ``most``
+        documents, the score is that of the last one, which the others do not exceed.
+        """
+        best, found = np.full(len(asked.dense), NONE), np.zeros(len(asked.dense), np.intp)
+        left, k = np.flatnonzero(asked.dense.any(axis=1)), FIRST
+        while len(left):
+            scores, rows = self.nearest(asked.rows(left), k)
+            allowed = allows(left[:, None], rows) & (rows >= 0)
+            has, place = allowed.any(axis=1), allowed.argmax(axis=1)[:, None]
+            best[left[has]] = np.take_along_axis(scores, place, axis=1)[has, 0]
+            found[left[has]] = np.take_along_axis(rows, place, axis=1)[has, 0]
+            if k >= len(self.vectors):
+                break
+            last = np.where(rows[:, -1] < 0, np.inf, scores[:, -1])
+            if k >= most:
+                best[left[~has]] = last[~has]
+                break
+            left, k = left[~has & (last > least)], 4 * k
+        return best, found

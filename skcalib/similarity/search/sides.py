@@ -9,8 +9,8 @@ from sklearn.preprocessing import Normalizer, normalize
 from sklearn.utils import gen_batches
 
 from skcalib.calibration import AffineMap
-from skcalib.cosines import nearest, rows_in_memory
-from skcalib.inputs.vectors import unit_rows
+from skcalib.cosines import nearest
+from skcalib.inputs.vectors import SCALED, unit_rows
 from skcalib.similarity.details import mild_whitening
 from skcalib.similarity.search.hubs import bank_of, gate, n_nearest, repeatability
 from skcalib.similarity.search.steps import HALF, Affine, HubColumns, two_columns
@@ -144,8 +144,8 @@ def unanswered_share(k: int, n_queries: int, n_documents: int) -> float:
 def mapped(unit: np.ndarray, shift: np.ndarray, projection: np.ndarray) -> np.ndarray:
     """Map unit vectors, and scale to unit length again; zero vectors stay zero."""
     out = np.empty((len(unit), projection.shape[1]), np.float32)
-    W, step = projection.astype(np.float32), rows_in_memory(16 * unit.shape[1])
-    for rows in gen_batches(len(unit), step) if len(unit) else ():
+    W = projection.astype(np.float32)
+    for rows in gen_batches(len(unit), SCALED) if len(unit) else ():
         part = unit[rows]
         centered = np.where(part.any(axis=1)[:, None], part - shift, 0.0)
         out[rows] = unit_rows(centered.astype(np.float32) @ W)[0]

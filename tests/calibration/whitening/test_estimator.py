@@ -557,9 +557,9 @@ def test_partial_fit_refuses_parameters_that_exclude_each_other(X):
 
 def test_partial_fit_warns_of_few_samples_at_the_first_use(few):
     whitening = Whitening().partial_fit(few[:5]).partial_fit(few[5:])
-    assert whitening.rank_ == 9  # in silence
     with pytest.warns(UserWarning, match="fewer than 5 samples for each"):
-        whitening.transform(few)
+        assert whitening.rank_ == 9
+    whitening.transform(few)  # in silence
     whitening = whitening.merge(Whitening().partial_fit(few))
     with pytest.warns(UserWarning, match="fewer than 5 samples for each"):
         expected = whitening.transform(few)

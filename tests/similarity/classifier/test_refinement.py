@@ -52,3 +52,22 @@ def test_names_that_classify_better_than_few_labels_count_more():
         model = ZeroShotClassifier(encoder, classes).fit([*known][:200], labels)
         shares.append(model.score([*known][200:400], [classes[c] for c in codes[200:]]))
     assert np.mean(shares) > 0.92  # 0.86 if they count as texts at most
+
+
+@pytest.mark.parametrize(("topics", "fewest_right"), [(1.0, 0.6), (0.0, 0.95)])
+def test_texts_without_labels_count_unless_they_follow_topics(topics, fewest_right):
+    # If the means after the rounds always count, 30 % are right with topics; if they never
+    # count, 83 % without.
+    shares = []
+    for seed in range(6):
+        rng, codes = np.random.default_rng(seed), np.arange(400) % 4
+        vectors = rng.normal(size=(400, D)) / D**0.5
+        vectors += topics * np.eye(D)[8 + rng.integers(3, size=400)]
+        vectors[np.arange(400), codes] += 0.3 if topics else 0.9
+        names = np.eye(D)[:4] + (0 if topics else 0.45) * rng.normal(size=(4, D))
+        known = {f"text {i}": vector for i, vector in enumerate(vectors)}
+        known |= dict(zip("abcd", names / np.linalg.norm(names, axis=1)[:, None], strict=True))
+        encoder = TextEncoder(lambda some, of=known: np.stack([of[text] for text in some]))
+        model = ZeroShotClassifier(encoder, [*"abcd"]).fit([*known][:200])
+        shares.append(model.score([*known][200:400], ["abcd"[c] for c in codes[200:]]))
+    assert np.mean(shares) > fewest_right

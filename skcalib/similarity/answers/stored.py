@@ -1,9 +1,11 @@
-"""What a store holds: the answer of each question, and which answers are the same."""
+"""What a store holds: the answer of each question, and which questions it may answer."""
 
-from collections.abc import Hashable, Mapping, Sequence, Set
-from dataclasses import fields, is_dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import repeat
+from typing import Any, Self
 
+import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
 from skcalib.inputs.labels import is_missing, labels_of
@@ -47,3 +49,35 @@ def identity(answer: Any) -> Hashable:
     except TypeError:
         return object, id(answer)
     return None if answer is not None and is_missing(answer) else answer
+
+
+@dataclass(frozen=True, eq=False)
+class Keys:
+    """What decides whether a stored question may answer one that is asked.
+
+    ``answers`` are codes, -1 for none, and ``details`` are what the guard returns, if any.
+    """
+
+    answers: np.ndarray
+    details: np.ndarray
+    guard: Any = None
+
+    @classmethod
+    def of(cls, answers: np.ndarray, texts: Collection[str], guard: Any) -> Self:
+        """Return the keys of questions, with the codes of their answers."""
+        details = map(guard.details, texts) if guard is not None else repeat(0, len(texts))
+        return cls(answers, np.fromiter(details, object, len(texts)), guard)
+
+    def allow(self, asked: Self) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        """Return whether rows may answer asked questions: other answers, equal details."""
+        return lambda numbers, rows: (
+            (self.answers[rows] != asked.answers[numbers])
+            & (self.details[rows] == asked.details[numbers])
+        )
+
+    def allow_new(self, texts: list[str]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        """Return the same of questions without an answer of their own."""
+        return self.allow(self.of(np.full(len(texts), -1), texts, self.guard))
+
+    def __getitem__(self, rows: np.ndarray) -> Self:
+        return type(self)(self.answers[rows], self.details[rows])

@@ -1,0 +1,127 @@
+"""Draw the pictures of the pages: ``python docs/draw.py``.
+
+Those of files of results are written twice, for light pages and, with "-dark" in their names,
+for dark ones.
+"""
+
+import contextlib
+import re
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import outputs
+from matplotlib import pyplot as plt
+from tables import RESULTS, records_of
+
+PICTURES = Path(__file__).parent / "_static"
+INKED = "text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor"
+INKED += "xtick.color", "ytick.color"
+# Text stays text, so that the files are small; nothing in them changes from run to run.
+STYLE = {"svg.fonttype": "none", "svg.hashsalt": "skcalib", "font.size": 12}
+STYLE |= {
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
+UNRELATED, RELATED = {"black": "#8c8c8c", "white": "#7f8a99"}, "#d9570d"
+KINDS = {"unrelated": "different intents", "related": "the same intent"}
+
+
+def numbered(row, name):
+    """Return the cells of the columns that have this name and a number, by the number."""
+    found = ((re.fullmatch(rf"{name} (-?\d.*)", column), row[column]) for column in row)
+    return {float(column[1]): float(cell) for column, cell in found if column}
+
+
+def cosines(ink):
+    """Cosines of a raw language model and of an encoder, before and after."""
+    figure, axes = plt.subplots(4, sharex=True, figsize=(7, 5.6), layout="constrained")
+    for ax, row in zip(axes, records_of(RESULTS / "cosines.csv"), strict=True):
+        for kind, label in KINDS.items():
+            bins = numbered(row, kind)
+            heights = np.array([*bins.values()])
+            color = RELATED if kind == "related" else UNRELATED[ink]
+            shape = {"fill": True, "color": color, "alpha": 0.6, "label": label}
+            ax.stairs(heights / heights.max(), [*bins, 1], **shape)
+        threshold = float(row["threshold"])
+        ax.axvline(threshold, color=ink, linewidth=1.5)
+        shares = f"1 % of different,\n{row['related above']} % of the same"
+        side = (-6, "right") if threshold > 0.6 else (6, "left")
+        place = {"xytext": (side[0], 0), "textcoords": "offset points", "ha": side[1]}
+        ax.annotate(f"above {threshold:.2f}: {shares}", (threshold, 1.7), va="top", **place)
+        ax.set(yticks=[], ylim=(0, 1.7), xlim=(-0.4, 1))
+        ax.set_title(f"{row['model']}, {row['step']}", loc="left", y=0.72, weight="bold")
+        ax.spines["left"].set_visible(False)
+    axes[0].legend(loc="lower left")
+    ax.set(xlabel="cosine of two questions")
+    return figure
+
+
+def spectrum(ink):
+    """Singular values of the same vectors, relative to the largest."""
+    figure, axes = plt.subplots(1, 2, sharey=True, figsize=(9.2, 3.2), layout="constrained")
+    rows = records_of(RESULTS / "cosines.csv")
+    for ax, model in zip(axes, dict.fromkeys(row["model"] for row in rows), strict=True):
+        for row in (row for row in rows if row["model"] == model):
+            values = numbered(row, "singular value")
+            color = UNRELATED[ink] if row["step"] == "raw" else RELATED
+            ax.plot([*values], [*values.values()], marker="o", color=color, label=row["step"])
+        ax.set(title=model, xscale="log", yscale="log", xlabel="number of the direction")
+        ax.set_xticks([*values], [f"{rank:.0f}" for rank in values])
+        ax.set_yticks([1, 0.1, 0.01], ["1", "0.1", "0.01"])
+        ax.minorticks_off()
+    axes[0].set(ylabel="length / the longest")
+    axes[0].legend()
+    return figure
+
+
+def coarse(ink):
+    """Gain by n_groups, for few and for many groups."""
+    figure, ax = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
+    curves = defaultdict(lambda: defaultdict(list))
+    for row in records_of(RESULTS / "coarse-e5.csv"):
+        groups = int(row["groups"] or 1000)
+        curves[groups][int(row["n_groups"])].append(float(row["gain"]))
+    for groups, gains in sorted(curves.items()):
+        label = "similarity" if groups == 1000 else f"{groups} groups"
+        ax.plot([*gains], [np.mean(gain) for gain in gains.values()], marker="o", label=label)
+    ax.axhline(0, color=ink, linewidth=0.8)
+    ax.set(xscale="log", xlabel="n_groups", ylabel="points")
+    ax.set_xticks([*gains], [*gains])
+    ax.minorticks_off()
+    ax.legend()
+    return figure
+
+
+def clusters():
+    """Write the map that the blocks of a page draw, without the texts of its points."""
+    page, names = Path(__file__).parent / "tasks/clustering.md", {}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for block in outputs.BLOCK.finditer(page.read_text("utf-8")):
+            outputs.run(block[1], page.name, names)
+            if "picture" in names:
+                break
+    picture = re.sub("<title>.*?</title>", "", names["picture"])
+    (PICTURES / "clusters.svg").write_text(picture, "utf-8")
+
+
+def main():
+    clusters()
+    mpl.use("svg")
+    for draw in (cosines, spectrum, coarse):
+        for ink, suffix in (("black", ""), ("white", "-dark")):
+            with plt.rc_context(STYLE | dict.fromkeys(INKED, ink)):
+                figure = draw(ink)
+                # Elsewhere than on these pages, the light one may stand on a dark ground.
+                ground = "white" if ink == "black" else "none"
+                kept = {"facecolor": ground, "metadata": {"Date": None, "Creator": None}}
+                figure.savefig(PICTURES / f"{draw.__name__}{suffix}.svg", **kept)
+                plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()
