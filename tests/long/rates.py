@@ -38,7 +38,7 @@ from skcalib import (
     ZeroShotClassifier,
     clear_caches,
 )
-from skcalib.monitoring import mahalanobis, mahalanobis_threshold, shift
+from skcalib.monitoring import shift
 from skcalib.statistics.bootstrap import interval, leads
 
 D = 16
@@ -187,17 +187,6 @@ def rejection_rate(source, n):
         other=-1,
     )
     return 0.1, np.mean(model.fit(texts).predict(new) == -1)
-
-
-def mahalanobis_rate(source, n, **params):
-    X, rate = source.fitted(n), 0.1
-    whitening = Whitening(**params).fit(X)
-    distances = mahalanobis(whitening, source.new(200))
-    return rate, np.mean(distances > mahalanobis_threshold(whitening, X, rate))
-
-
-def mahalanobis_rate_shrunk(source, n):
-    return mahalanobis_rate(source, n, noise="auto")
 
 
 def shift_p_value(source, n, rate=0.05):
