@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import estimator, from_scratch, is_fitted, warn
 from skcalib.compat import Interval, StrOptions, _fit_context
+from skcalib.encoders.model.carried import ModelFiles
 from skcalib.encoders.model.declared import declared, wants_prompt
 from skcalib.encoders.model.entries import CONFIG, entries
 from skcalib.encoders.model.files import load, locate
@@ -209,7 +210,7 @@ class BertEncoder(WithMemory, TextTransformer):
     }
 
     _state_version = 10
-    _learned = ("_recipe",)
+    _learned = ("_recipe", "_files")
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=True)
@@ -287,6 +288,22 @@ class BertEncoder(WithMemory, TextTransformer):
         _warn_of_losses(counts.tolist(), len(vectors), recipe)
         return vectors
 
+    def store_weights_in_pickle(self) -> Self:
+        """Let pickles of this fitted encoder hold the files of its model, read now.
+
+        Such a pickle needs no folder where it is loaded: its first use writes the files to a
+        temporary folder, which the process removes at its end. Other pickles hold the name of
+        the model and its fingerprint, a few kilobytes, and need the same model where they are
+        loaded.
+
+        Returns
+        -------
+        self : BertEncoder
+        """
+        check_is_fitted(self)
+        self._files = ModelFiles(self._backbone().folder)
+        return self
+
     layers_ = _of_recipe("layers", "Hidden states in use, counted from 0.")
     pooling_ = _of_recipe("pooling", "Pooling in use.")
     normalize_ = _of_recipe("normalize", "Whether vectors have unit length.")
@@ -301,7 +318,8 @@ class BertEncoder(WithMemory, TextTransformer):
     def _backbone(self) -> Backbone:
         """Return the model that this encoder was fitted with; refuse another one."""
         recipe = self._recipe
-        folder = locate(os.fspath(self.model))
+        files: ModelFiles | None = vars(self).get("_files")
+        folder = files.folder if files else locate(os.fspath(self.model))
         backbone = load(folder, self.device, recipe.dtype, lower_case=recipe.lower_case)
         if backbone.fingerprint != recipe.fingerprint:
             raise ValueError(
