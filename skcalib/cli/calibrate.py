@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Search, write the pipeline and a report, and print the table."""
     how = FORMATS[options.format]
-    recipe = replace(PLAIN, stride=0 if options.overflow == "windows" else None)
+    recipe = replace(PLAIN, windows=options.overflow == "windows")
     # What cannot be written is refused before hours of work.
     how.checked(recipe, [NeighborSmoothing()] if TASKS[options.task].smooths else [])
     if options.texts in BUNDLED and not (options.groups or Path(options.texts).exists()):

@@ -93,14 +93,13 @@ class BertEncoder(WithMemory, TextTransformer):
         cosines. "auto" scales them if the model's folder declares it (a module ``Normalize``)
         and `layers` and `pooling` are those that it declares. Dimensions are cut, and layers
         and windows merged, before.
-    overflow : {"cut", "cut_left", "cut_right", "windows"} or int, default="cut"
+    overflow : {"cut", "cut_left", "cut_right", "windows"}, default="cut"
         How to encode a text of more than ``max_length`` tokens. "cut_right" keeps its
         beginning, "cut_left" its end, and "cut" is what the folder declares, usually
         "cut_right"; they warn once. "windows" encodes all of it, in windows of ``max_length``
         tokens, each with prompt and special tokens, and combines their vectors: means weight
         each window by its tokens, "cls" weights all windows equally, "max" takes the maximum,
-        and "last" is that of the last window. A number means windows, too, of which consecutive
-        ones share that many tokens, which count twice in a mean.
+        and "last" is that of the last window.
     device : str, default="auto"
         "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA if it works, otherwise the CPU.
     dtype : {"float32", "bfloat16", "float16"}, default="float32"
@@ -178,7 +177,7 @@ class BertEncoder(WithMemory, TextTransformer):
     max_length: int | None = None
     truncate_dim: int | None = None
     normalize: bool | str = "auto"
-    overflow: str | int = "cut"
+    overflow: str = "cut"
     device: str = "auto"
     dtype: str = "float32"
     memory: Any = None
@@ -199,10 +198,7 @@ class BertEncoder(WithMemory, TextTransformer):
         "max_length": [Interval(Integral, 1, None, closed="left"), None],
         "truncate_dim": [Interval(Integral, 1, None, closed="left"), None],
         "normalize": ["boolean", StrOptions({"auto"})],
-        "overflow": [
-            StrOptions({"cut", "cut_left", "cut_right", "windows"}),
-            Interval(Integral, 0, None, closed="left"),
-        ],
+        "overflow": [StrOptions({"cut", "cut_left", "cut_right", "windows"})],
         "device": [str],
         "dtype": [StrOptions({"float32", "bfloat16", "float16"})],
         "memory": [str, os.PathLike, VectorStore, None],

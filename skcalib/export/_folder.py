@@ -79,7 +79,7 @@ def _steps(parts: Parts) -> Iterator[str]:
     if recipe.truncate_dim < parts.backbone().width:
         names.append("truncate_dim")
     settings = {name: getattr(recipe, name) for name in names}
-    if recipe.stride is not None:
+    if recipe.windows:
         settings["overflow"] = "windows"
     written = ", ".join(f"{name}={value!r}" for name, value in settings.items())
     yield f"`BertEncoder({written})` of a `{type(parts.backbone().module).__name__}`"
