@@ -11,8 +11,9 @@ import inspect
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "api.md"
+import skcalib
+
+PAGE = Path(__file__).parent / "api.md"
 MODULES = (
     *("skcalib", "skcalib.model_selection", "skcalib.export", "skcalib.metrics"),
     *("skcalib.datasets", "skcalib.evaluation", "skcalib.inspection", "skcalib.monitoring"),
@@ -40,8 +41,9 @@ def public_names():
 
 def rows(path):
     """Yield a row of the table for each public class and function of a module."""
+    root = Path(skcalib.__file__).parents[1]
     for name, member in members(path):
-        file = Path(inspect.getsourcefile(member)).relative_to(ROOT).as_posix()
+        file = Path(inspect.getsourcefile(member)).relative_to(root).as_posix()
         summary = inspect.getdoc(member).partition("\n\n")[0].replace("\n", " ")
         yield f"| [`{name}`](../{file}) | {summary} |\n"
 

@@ -5,8 +5,9 @@ other texts of the set, "same, other sets" those of the seven other sets by the 
 others are those of another model, and of other layers, poolings and prompts of the same one.
 Models of one width are MiniLM, e5 and the 384 leading columns of mpnet; and mpnet, and MiniLM
 beside e5. A sample has 5 or 20 texts, and "wrong" is the percentage of samples with a wrong
-answer: another model for the same one, or the same for anything else. A mixed index has 1, 5
-or 20 % rows of another model, of texts of the same set.
+answer: another model for the same one, or the same for anything else. "fits" is the number of
+sets whose whitening was accepted: the others do not identify a model, and are refused. A mixed
+index has 1, 5 or 20 % rows of another model, of texts of the same set.
 """
 
 from itertools import product
@@ -69,9 +70,14 @@ def rows(encode, options):
         for variant, name in product(VARIANTS, names):
             X = vectors_of(encode, model, texts[name][1][:FEW], variant)
             others.append((variant, name, X))
-        distances, index = {}, {}
+        distances, index, n_accepted = {}, {}, 0
         for name in names:
             fitted = Whitening(noise="auto").fit(vectors_of(encode, model, texts[name][0]))
+            try:
+                provenance(fitted, new[name])
+            except ValueError:
+                continue
+            n_accepted += 1
             for source in names:
                 kind = "same, own set" if source == name else "same, other sets"
                 found = provenance(fitted, new[source]).distances
@@ -83,7 +89,7 @@ def rows(encode, options):
                 if source == name and kind == "another model":
                     mixed(fitted, new[name], X, index)
         for kind, found in distances.items():
-            row = {"model": model, "fit": n_fit, "vectors": kind}
+            row = {"model": model, "fit": n_fit, "fits": n_accepted, "vectors": kind}
             for size in (5, 20):
                 means = np.concatenate([of_samples(values, size) for values in found])
                 wrong = (means < 0.94) != kind.startswith("same")
@@ -97,6 +103,7 @@ def rows(encode, options):
             yield {
                 "model": model,
                 "fit": n_fit,
+                "fits": n_accepted,
                 "vectors": f"index, {100 * share:.0f} %",
                 "precision": f"{true / marked:.3f}",
                 "recall": f"{true / all_foreign:.3f}",

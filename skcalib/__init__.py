@@ -18,7 +18,7 @@ texts that differ in a number or a code. `clear_caches` drops what the process k
 The other packages:
 
 - `model_selection`: scorers and searches without labels;
-- `metrics`: agreement with human judgment, and measures of isotropy;
+- `metrics`: agreement with human judgment;
 - `evaluation`: tables of scores on benchmarks and on texts with labels;
 - `inspection`: displays of what calibration does to vectors;
 - `export`: fitted pipelines as models of other libraries;

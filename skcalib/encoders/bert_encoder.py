@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import estimator, from_scratch, warn
+from skcalib.base import estimator, from_scratch, is_fitted, warn
 from skcalib.compat import Interval, StrOptions, _fit_context
-from skcalib.encoders.model.carried import ModelFiles
 from skcalib.encoders.model.declared import declared, wants_prompt
 from skcalib.encoders.model.entries import CONFIG, entries
 from skcalib.encoders.model.files import load, locate
 from skcalib.encoders.poolings import POOLINGS
 from skcalib.encoders.recipe import Recipe
 from skcalib.encoders.resolve import LAYER_NAMES, recipe_for
-from skcalib.encoders.sources import BLOCK, WithMemory, store_of, vectors_of
+from skcalib.encoders.sources import BLOCK, WithMemory, vectors_of
 from skcalib.encoders.store.store import VectorStore
-from skcalib.inputs.texts import TextTransformer, blocks_of
+from skcalib.inputs.texts import TextTransformer, as_texts, blocks_of
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone
@@ -133,10 +132,8 @@ class BertEncoder(WithMemory, TextTransformer):
         What the model's folder declares, a named tuple: ``pooling`` and whether it is declared
         or only the default, ``declares_pooling``; ``normalizes``, whether it has a module
         ``Normalize``; ``prompts`` by name, ``default_prompt_name`` and ``include_prompt``;
-        ``max_length``; ``similarity``, for which the model was trained, such as "cosine";
-        ``truncate_dim``; and ``matryoshka_dims``, the values of ``truncate_dim`` that it was
-        trained for, () for any. Entries without a default are None if the folder does not
-        declare them.
+        ``max_length`` and ``truncate_dim``. Entries without a default are None if the folder
+        does not declare them.
     fingerprint_ : str
         SHA-256 of the files in the model's folder, except documentation, pictures, code and
         weights in other formats. A fitted encoder refuses a model with another fingerprint.
@@ -211,10 +208,8 @@ class BertEncoder(WithMemory, TextTransformer):
         "verbose": ["verbose"],
     }
 
-    _state_version = 9
-    _learned = ("_recipe", "_files", "_stores_weights")
-    _files: ClassVar[ModelFiles | None] = None  # in an instance if a pickle brought them
-    _stores_weights = False
+    _state_version = 10
+    _learned = ("_recipe",)
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=True)
@@ -239,7 +234,8 @@ class BertEncoder(WithMemory, TextTransformer):
         TypeError, ValueError
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
-        blocks_of(X, BLOCK)  # for its errors: checks texts, reads no iterator
+        if not isinstance(X, Iterator):
+            as_texts(X)  # for its errors
         if not isinstance(self.model, str | os.PathLike):
             raise TypeError(
                 f"model is of type {type(self.model).__name__}; expected a folder or the id of "
@@ -248,7 +244,7 @@ class BertEncoder(WithMemory, TextTransformer):
             )
         folder = locate(os.fspath(self.model))
         config = entries(folder, CONFIG)
-        shipped = declared(folder, config)
+        shipped = declared(folder)
         backbone = load(folder, self.device, self.dtype, lower_case=shipped.lower_case)
         if self.prompt is None and wants_prompt(self.model, config, shipped):
             warn(
@@ -283,29 +279,13 @@ class BertEncoder(WithMemory, TextTransformer):
         from skcalib.encoders.model.batches import BertModel
 
         blocks, total = blocks_of(X, BLOCK)
-        recipe, store = self._recipe, store_of(self.memory)
-        model = BertModel(self._backbone(), recipe, store)
+        recipe = self._recipe
+        model = BertModel(self._backbone(), recipe)
         vectors, counts = vectors_of(
-            blocks, model, store, recipe.merge, total=total, verbose=self.verbose
+            blocks, model, self.memory, recipe.merge, total=total, verbose=self.verbose
         )
         _warn_of_losses(counts.tolist(), len(vectors), recipe)
         return vectors
-
-    def store_weights_in_pickle(self) -> Self:
-        """Let pickles of this fitted encoder hold the files of its model.
-
-        Such a pickle needs no folder where it is loaded: its first use writes the files to a
-        temporary folder, which the process removes at its end. Other pickles hold the name of
-        the model and its fingerprint, a few kilobytes, and need the same model where they are
-        loaded.
-
-        Returns
-        -------
-        self : BertEncoder
-        """
-        check_is_fitted(self)
-        self._stores_weights = True
-        return self
 
     layers_ = _of_recipe("layers", "Hidden states in use, counted from 0.")
     pooling_ = _of_recipe("pooling", "Pooling in use.")
@@ -321,7 +301,7 @@ class BertEncoder(WithMemory, TextTransformer):
     def _backbone(self) -> Backbone:
         """Return the model that this encoder was fitted with; refuse another one."""
         recipe = self._recipe
-        folder = self._files.folder if self._files else locate(os.fspath(self.model))
+        folder = locate(os.fspath(self.model))
         backbone = load(folder, self.device, recipe.dtype, lower_case=recipe.lower_case)
         if backbone.fingerprint != recipe.fingerprint:
             raise ValueError(
@@ -333,20 +313,11 @@ class BertEncoder(WithMemory, TextTransformer):
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         shown = super().__repr__(N_CHAR_MAX)
-        if not self.__sklearn_is_fitted__():
+        if not is_fitted(self):
             return shown
         # The folder may decide these.
         taken = ("pooling_", "normalize_", "prompt_", "max_length_")
         return f"{shown}  # {', '.join(f'{name}={getattr(self, name)!r}' for name in taken)}"
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        if self._stores_weights:
-            state["_files"] = self._files or ModelFiles.of(self._backbone().folder)
-        return state
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_recipe")
 
 
 def recipe_of(fitted: BertEncoder) -> Recipe:

@@ -12,10 +12,11 @@ class Pooling(NamedTuple):
     is that of the last window.
     """
 
-    # Weights of a mean from three arrays, of NumPy or torch: whether a token counts, its place
-    # from 1 on, its Zipf weight. A mean divides by their sum.
-    weight: Callable[[Any, Any, Any], Any] | None = None
+    # Weights of a mean from two arrays, of NumPy or torch: the place of each token, from 1 on,
+    # and its Zipf weight. None means that all tokens count equally.
+    weight: Callable[[Any, Any], Any] | None = None
     token: int | None = None  # the token that it selects: 0 or -1
+    maximum: bool = False  # takes the maximum of each dimension
     own: bool = False  # special tokens do not count
     slot: str | None = None  # from which it is computed; None for the slot of its name
     by_root: bool = False  # divides a sum by the square root of its number of tokens
@@ -27,50 +28,27 @@ class Pooling(NamedTuple):
     of_decoders: bool = False
     st_names: tuple[str, str] | None = None  # in sentence-transformers: from 6 on, before
 
-    @property
-    def is_maximum(self) -> bool:
-        """Whether it takes the maximum of each dimension, neither a mean nor one token."""
-        return self.weight is None and self.token is None
-
-
-def _equal(counts: Any, place: Any, zipf: Any) -> Any:
-    return counts * 1.0
-
-
-def _by_place(counts: Any, place: Any, zipf: Any) -> Any:
-    return counts * place
-
-
-def _not_first(counts: Any, place: Any, zipf: Any) -> Any:
-    return counts * (place > 1)
-
-
-def _by_zipf(counts: Any, place: Any, zipf: Any) -> Any:
-    return counts * zipf
-
 
 # In the order of the vectors on disk. A name with "_own" is without special tokens.
 POOLINGS = {
     "cls": Pooling(token=0, st_names=("cls", "cls_token")),
-    "mean": Pooling(_equal, by_word=True, st_names=("mean", "mean_tokens")),
-    "max": Pooling(st_names=("max", "max_tokens")),
-    "mean_own": Pooling(_equal, own=True, by_word=True),
-    "max_own": Pooling(own=True),
-    "zipf": Pooling(_by_zipf, own=True, by_word=True, by_frequency=True),
+    "mean": Pooling(by_word=True, st_names=("mean", "mean_tokens")),
+    "max": Pooling(maximum=True, st_names=("max", "max_tokens")),
+    "mean_own": Pooling(own=True, by_word=True),
+    "max_own": Pooling(maximum=True, own=True),
+    "zipf": Pooling(lambda place, zipf: zipf, own=True, by_word=True, by_frequency=True),
     "last": Pooling(token=-1, of_decoders=True, st_names=("lasttoken", "lasttoken")),
     "weighted_mean": Pooling(
-        _by_place, of_decoders=True, st_names=("weightedmean", "weightedmean_tokens")
+        lambda place, zipf: place,
+        of_decoders=True,
+        st_names=("weightedmean", "weightedmean_tokens"),
     ),
     # Decoders attend to the first token where there is nothing to attend to. In inner layers
     # one of its coordinates is a thousand times the others, and would be all of a mean.
-    "mean_without_first": Pooling(_not_first, of_decoders=True),
+    "mean_without_first": Pooling(lambda place, zipf: place > 1, of_decoders=True),
     "mean_sqrt_len": Pooling(
         slot="mean", by_root=True, st_names=("mean_sqrt_len_tokens", "mean_sqrt_len_tokens")
     ),
 }
 SLOTS = {name: how for name, how in POOLINGS.items() if how.slot is None}
-
-
-def slot_of(pooling: str) -> str:
-    """Return the slot from which a pooling is computed."""
-    return POOLINGS[pooling].slot or pooling
+SLOT_OF = {name: how.slot or name for name, how in POOLINGS.items()}

@@ -7,20 +7,28 @@ from the slots that it needs.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from skcalib.encoders.poolings import POOLINGS, slot_of
+from skcalib.encoders.poolings import POOLINGS, SLOT_OF
 from skcalib.inputs.vectors import unit_rows
 
-TEXT = "{text}"  # stands for the text in a prompt
 
+class Slots(NamedTuple):
+    """Vectors that a model computes for a text; a store keeps all of them."""
 
-def around(prompt: str) -> tuple[str, str]:
-    """Return what a prompt puts before and after each text; before it without ``{text}``."""
-    before, _, after = prompt.partition(TEXT)
-    return before, after
+    names: Sequence[str]
+    asked: Sequence[int]  # positions of the slots that an encoder needs
+    # The slots of a `BertEncoder`: each of these hidden states under each of these poolings.
+    layers: Sequence[int] = ()
+    poolings: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, layers: Sequence[int], poolings: Sequence[str], asked: Sequence[int]) -> Self:
+        """Return each of some hidden states under each of some poolings."""
+        names = [f"{layer} {pooling}" for layer in layers for pooling in poolings]
+        return cls(names, asked, layers, poolings)
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,12 @@ class Recipe:
     @property
     def slot(self) -> str:
         """Pooling of the slots from which a vector is made."""
-        return slot_of(self.pooling)
+        return SLOT_OF[self.pooling]
+
+    @property
+    def slots(self) -> Slots:
+        """The slots from which a vector is made."""
+        return Slots.of(self.layers, [self.slot], range(len(self.layers)))
 
     @property
     def slots_key(self) -> Hashable:
@@ -78,13 +91,3 @@ class Recipe:
         else:
             vectors = vectors.mean(axis=1)
         return unit_rows(vectors)[0].astype(np.float32) if self.normalize else vectors
-
-
-class Slots(NamedTuple):
-    """Vectors that a model computes for a text; a store keeps all of them."""
-
-    names: Sequence[str]
-    asked: Sequence[int]  # positions of the slots that an encoder needs
-    # The slots of a `BertEncoder`: each of these hidden states under each of these poolings.
-    layers: Sequence[int] = ()
-    poolings: Sequence[str] = ()

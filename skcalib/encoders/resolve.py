@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from skcalib.base import warn
 from skcalib.encoders.model.declared import Declared
+from skcalib.encoders.model.tokens import TEXT, Frame, around
 from skcalib.encoders.poolings import POOLINGS
-from skcalib.encoders.recipe import TEXT, Recipe, around
+from skcalib.encoders.recipe import Recipe
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone  # imports torch
-    from skcalib.encoders.model.tokens import Frame
 
 LAYER_NAMES = {
     "last": (-1,),
@@ -28,7 +28,7 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
     layers = resolve_layers(encoder.layers, backbone.n_layers)
     pooling = _pooling(encoder.pooling, shipped)
     if POOLINGS[pooling].by_frequency:
-        backbone.zipf  # noqa: B018, an error if it has none
+        backbone.tokens.zipf  # noqa: B018, an error if it has none
     prompt = shipped.prompt(encoder.prompt)
     max_length = _max_length(encoder.max_length, backbone, shipped)
     frame = _frame(backbone, prompt, max_length)
@@ -90,7 +90,7 @@ def _frame(backbone: Backbone, prompt: str, max_length: int) -> Frame:
             f"The prompt {prompt!r:.60} has {TEXT} {n_texts} times; expected it once, where "
             "the text belongs."
         )
-    frame = backbone.frame(prompt)
+    frame = backbone.tokens.frame(prompt)
     if prompt and frame.n >= max_length:
         raise ValueError(
             f"The prompt {prompt!r:.60} has {frame.n} tokens, including special ones, and "
@@ -106,19 +106,19 @@ def _n_of_prompt(backbone: Backbone, frame: Frame, prompt: str) -> tuple[int, in
     if after:
         return len(frame.before) if before else 0, len(frame.after)
     # As in sentence-transformers, which may count the last space as a token of the prompt.
-    return len(backbone.ids_of(before)) - len(frame.after) if before else 0, 0
+    return len(backbone.tokens.ids_of(before)) - len(frame.after) if before else 0, 0
 
 
 def _side(overflow: str | int, backbone: Backbone, shipped: Declared) -> str:
     if overflow in ("cut_left", "cut_right"):
         return str(overflow).removeprefix("cut_")
-    return shipped.truncation_side or backbone.tokenizer.truncation_side
+    return shipped.truncation_side or backbone.tokens.tokenizer.truncation_side
 
 
 def _max_length(max_length: int | None, backbone: Backbone, shipped: Declared) -> int:
     # What a folder declares has priority over the tokenizer's limit.
     usual = min(shipped.max_length or backbone.max_length, backbone.n_positions)
-    added = backbone.tokenizer.num_special_tokens_to_add()
+    added = backbone.tokens.tokenizer.num_special_tokens_to_add()
     most, length = max(usual, backbone.max_length), max_length or usual
     if not added < length <= most:
         source = "" if max_length else " is declared by the folder (max_seq_length)"

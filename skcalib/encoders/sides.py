@@ -12,7 +12,6 @@ from skcalib.base import is_fitted
 from skcalib.encoders.any_encoder import as_encoder
 from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.encoders.model.declared import declared
-from skcalib.encoders.model.entries import CONFIG, entries
 from skcalib.encoders.model.files import locate
 from skcalib.encoders.text_encoder import TextEncoder
 
@@ -95,5 +94,4 @@ def after_query_encoder(encoder: Any, documents: Any) -> Any:
 
 def _prompts(encoder: BertEncoder) -> dict[str, str]:
     """Return the prompts that the folder of an encoder declares, by name."""
-    folder = locate(os.fspath(encoder.model))
-    return declared(folder, entries(folder, CONFIG)).prompts
+    return declared(locate(os.fspath(encoder.model))).prompts

@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager, nullcontext
 from contextvars import ContextVar
 from copy import deepcopy
 from functools import partial
+from itertools import compress
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -21,7 +22,7 @@ from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store.database import turn
 from skcalib.encoders.store.store import VectorStore
 from skcalib.encoders.store.vectors import Vectors
-from skcalib.inputs.texts import distinct
+from skcalib.inputs.texts import Block
 from skcalib.process import caches
 
 # Number of texts that are read, looked up on disk, tokenized and sorted together: enough for
@@ -96,6 +97,9 @@ class Model(ABC):
     slots: Slots
     batch_size: int = 1  # texts of a request, if that matters
 
+    def keep_in(self, store: VectorStore) -> None:  # noqa: B027
+        """Compute all slots that a store keeps, too."""
+
     @abstractmethod
     def encode(self, texts: Sequence[str], show: Show) -> Iterator[Records]:
         """Yield all slots of distinct texts, batch by batch."""
@@ -109,6 +113,7 @@ class Disk:
     """A store that asks a model for vectors that it lacks, during one call; to be closed."""
 
     def __init__(self, store: VectorStore, model: Model):
+        model.keep_in(store)
         self._model, self._dtype = model, store.dtype
         self._stored = Vectors(store, model.name, model.width, model.around)
 
@@ -204,8 +209,7 @@ def recall(
         yield Records(*remembered)
     if known.all():
         return
-    rows = np.flatnonzero(~known)
-    new = [texts[row] for row in rows.tolist()]
+    rows, new = np.flatnonzero(~known), list(compress(texts, ~known))
     for records in source.encode(new, show):
         encoded = [new[row] for row in records.rows.tolist()]
         _check_entries(records.vectors, encoded, records.vectors.dtype, source.cause)
@@ -215,9 +219,9 @@ def recall(
 
 
 def vectors_of(
-    blocks: Iterable[Sequence[str]],
+    blocks: Iterable[Block],
     model: Model,
-    store: VectorStore | None,
+    memory: Any,
     merge: Callable[[np.ndarray, np.ndarray], np.ndarray],
     *,
     total: int | None,
@@ -225,38 +229,47 @@ def vectors_of(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return vectors of blocks of texts, (n_texts, n), and the sums of the last three counts.
 
+    A block is its distinct texts, and the index of each text in them.
+
     ``merge(slots, counts)`` makes vectors, (b, n), from the requested slots. The array grows in
     place by a 32nd at a time, so that memory never holds it twice.
     """
-    bar = progress(total, unit="text", desc="encode", verbose=bool(verbose))
-    with bar as advance, _opened(model, store) as source:
-        of_blocks = (_of_block(texts, source, merge, advance) for texts in blocks)
+    bar: Any = nullcontext(_silent)
+    if verbose:
+        bar = progress(total, unit="text", desc="encode", verbose=True)
+    with bar as advance, _opened(model, memory) as source:
+        of_blocks = (_of_block(*block, source, merge, advance) for block in blocks)
         vectors, counts = next(of_blocks)
         n_rows = len(vectors)
-        for block, more in of_blocks:
-            stop = n_rows + len(block)
+        for later, more in of_blocks:
+            stop = n_rows + len(later)
             if stop > len(vectors):
                 shape = max(stop, stop * 33 // 32), vectors.shape[1]
                 vectors.resize(shape, refcheck=False)
-            vectors[n_rows:stop] = block
+            vectors[n_rows:stop] = later
             n_rows, counts = stop, counts + more
     if n_rows < len(vectors):
         vectors.resize((n_rows, vectors.shape[1]), refcheck=False)
     return vectors, counts
 
 
-def _opened(model: Model, store: VectorStore | None) -> Any:
+def _silent(n: int, note: str = "") -> None:
+    """Show no progress."""
+
+
+def _opened(model: Model, memory: Any) -> Any:
     """Context with the source to ask: the model, or a disk that asks it."""
+    store = store_of(memory)
     return nullcontext(model) if store is None else closing(Disk(store, model))
 
 
 def _of_block(
-    texts: Sequence[str],
+    unique: Sequence[str],
+    inverse: np.ndarray,
     source: Model | Disk,
     merge: Callable[[np.ndarray, np.ndarray], np.ndarray],
     advance: Callable[..., None],
 ) -> tuple[np.ndarray, np.ndarray]:
-    unique, inverse = distinct(texts)
     times = np.bincount(inverse)  # that each distinct text occurs
     vectors, counts = np.empty((0, 0), np.float32), np.empty((len(unique), 4), np.int32)
     with closing(recall(unique, source, partial(advance, 0))) as batches:
@@ -275,4 +288,4 @@ def _of_block(
             notes[text] = has or notes.get(text, False)
     # In a text without tokens of its own the special ones count as own: these are known.
     counts[unknown == counts[:, 0], 1:3] = 0
-    return vectors if len(unique) == len(texts) else vectors[inverse], times @ counts[:, 1:]
+    return vectors if len(unique) == len(inverse) else vectors[inverse], times @ counts[:, 1:]

@@ -29,7 +29,7 @@ from skcalib.encoders.sources import (
     vectors_of,
 )
 from skcalib.encoders.store.store import VectorStore
-from skcalib.inputs.texts import TextTransformer, as_texts
+from skcalib.inputs.texts import TextTransformer, as_texts, distinct
 from skcalib.process.forks import cached_property
 
 TOKENS = 512  # of a text that are read for content
@@ -201,7 +201,7 @@ class TextEncoder(WithMemory, TextTransformer):
         if store is not None:
             model.compare(store)
         vectors, _ = vectors_of(
-            [texts], model, store, _only, total=len(texts), verbose=self.verbose
+            [distinct(texts)], model, store, _only, total=len(texts), verbose=self.verbose
         )
         return vectors
 

@@ -13,11 +13,9 @@ from skcalib.calibration.aligner import SpaceAligner
 from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.export._parts import Parts, take_apart
-from skcalib.markdown import markdown
 
-TEMPLATES = Path(__file__).parent / "data"
+CARD = Path(__file__).parent / "data" / "card.md"
 PACKAGES = "sentence-transformers", "transformers", "torch"
-RATES = 0.5, 0.05, 0.01, 0.001  # of unrelated pairs, for which the card has thresholds
 
 
 def parts_of_folder(pipeline: Any, normalize: bool | None = None) -> tuple[Parts, bool]:
@@ -40,7 +38,6 @@ def through_folder(
     parts: Parts,
     texts: list[str],
     as_what: str = "",
-    scale: str | None = None,
     **params: Any,
 ) -> np.ndarray:
     """Write modules equivalent to the parts; read them back, and return vectors of texts."""
@@ -59,37 +56,18 @@ def through_folder(
     if path.exists():  # transformers 5 writes a name for this class that 4 does not know
         text = path.read_text("utf-8").replace("TokenizersBackend", "PreTrainedTokenizerFast")
         path.write_text(text, "utf-8")
-    card = (
-        (TEMPLATES / "card.md")
-        .read_text("utf-8")
-        .format(
-            width=model.get_embedding_dimension(),
-            version=version("skcalib"),
-            packages=", ".join(f"{name} {version(name)}" for name in PACKAGES),
-            fingerprint=parts.recipe.fingerprint,
-            as_what=as_what,
-            steps="\n".join(f"{i}. {step}" for i, step in enumerate(_steps(parts), 1)),
-            similarity=model.similarity_fn_name,
-        )
+    card = CARD.read_text("utf-8").format(
+        width=model.get_embedding_dimension(),
+        version=version("skcalib"),
+        packages=", ".join(f"{name} {version(name)}" for name in PACKAGES),
+        fingerprint=parts.recipe.fingerprint,
+        as_what=as_what,
+        steps="\n".join(f"{i}. {step}" for i, step in enumerate(_steps(parts), 1)),
+        similarity=model.similarity_fn_name,
     )
-    if scale is not None:
-        (folder / "similarity_scale.json").write_text(scale, "utf-8")
-        about = (TEMPLATES / "scale.md").read_text("utf-8")
-        card += "\n" + about.replace("{thresholds}", _thresholds(json.loads(scale)["pair"]))
     (folder / "README.md").write_text(card, "utf-8")
     loaded = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     return loaded.encode(texts, show_progress_bar=False)
-
-
-def _thresholds(pairs: dict[str, Any]) -> str:
-    """Return a Markdown table of thresholds, without rates for which pairs were too few."""
-    rates = np.array(pairs["p_value"])  # descending
-    rows = [
-        [f"{rate:.1%}", f"{pairs['similarity'][int(np.argmax(rates <= rate))]:.3f}"]
-        for rate in RATES
-        if (rates <= rate).any()
-    ]
-    return markdown([f"of {pairs['n']:,} unrelated pairs pass", "cosine"], rows)
 
 
 def _steps(parts: Parts) -> Iterator[str]:

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 from sklearn.preprocessing import Normalizer
 
 from skcalib.base import import_package
+from skcalib.encoders.model.tokens import TEXT, around
 from skcalib.encoders.poolings import POOLINGS, SLOTS
-from skcalib.encoders.recipe import TEXT, Recipe, around
+from skcalib.encoders.recipe import Recipe
 from skcalib.export._steps import not_linear
 
 # What the command assumes before its search: the mean of the last layer, long texts cut off.
@@ -74,7 +75,7 @@ def _not_joined(recipe: Recipe, steps: Sequence[Any]) -> str:
     how = POOLINGS[recipe.pooling]
     if recipe.stride is None:
         return ""
-    if how.by_root or how.by_frequency or how.is_maximum:
+    if how.by_root or how.by_frequency or how.maximum:
         return f"pooling={recipe.pooling!r}. Set pooling='mean'"
     if any(isinstance(step, Normalizer) for step in steps):
         return "vectors of unit length. Set normalize=False, without a Normalizer"

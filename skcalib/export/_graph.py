@@ -12,7 +12,7 @@ from torch import nn
 from skcalib.calibration.flow.glow import Latent
 from skcalib.encoders.model.reading import read
 from skcalib.encoders.poolings import POOLINGS, SLOTS
-from skcalib.export._modules import SmoothingModule, module_of
+from skcalib.export._modules import module_of
 from skcalib.export._parts import Parts
 from skcalib.export._steps import combined
 
@@ -23,19 +23,19 @@ class PaddedPipeline(nn.Module):
     added: torch.Tensor
     zipf: torch.Tensor
 
-    def __init__(self, parts: Parts, neighbors_dtype: str = "float32"):
+    def __init__(self, parts: Parts):
         super().__init__()
         self.recipe = recipe = parts.recipe
         backbone = parts.backbone()
         self.model = read(backbone.folder)[1]
         self.n_layers = backbone.n_layers
         self.slot = SLOTS[recipe.slot]
-        added = torch.zeros(len(backbone.tokenizer), dtype=torch.bool)
-        added[backbone.added_ids] = True
+        added = torch.zeros(len(backbone.tokens), dtype=torch.bool)
+        added[backbone.tokens.added_ids] = True
         self.register_buffer("added", added)
-        zipf = backbone.zipf if self.slot.by_frequency else np.zeros(0, dtype=np.float32)
+        zipf = backbone.tokens.zipf if self.slot.by_frequency else np.zeros(0, dtype=np.float32)
         self.register_buffer("zipf", torch.tensor(zipf))
-        modules = [_module(step, neighbors_dtype) for step in combined(parts.steps)]
+        modules = [_module(step) for step in combined(parts.steps)]
         self.calibration = nn.Sequential(*modules)
         self.requires_grad_(False)
 
@@ -72,9 +72,12 @@ class PaddedPipeline(nn.Module):
             one = (mask * order).argmax(dim=1)
             return hidden[torch.arange(hidden.shape[0], device=one.device), one]
         seen = own if how.own else mask
-        if how.weight is None:  # a maximum
+        if how.maximum:
             return hidden.masked_fill(~seen[:, :, None], -torch.inf).amax(dim=1)
-        weights = how.weight(seen, places, self.zipf[ids] if how.by_frequency else None).float()
+        weights = seen.float()
+        if how.weight is not None:
+            zipf = self.zipf[ids] if how.by_frequency else None
+            weights = (seen * how.weight(places, zipf)).float()
         # If all tokens of a text have weight zero, they get equal weights.
         has_weight = weights.sum(dim=1, keepdim=True) > 0
         weights = torch.where(has_weight, weights, seen.float())
@@ -84,10 +87,8 @@ class PaddedPipeline(nn.Module):
         return (weights[:, None] @ hidden)[:, 0] / total
 
 
-def _module(part: Any, neighbors_dtype: str) -> nn.Module:
+def _module(part: Any) -> nn.Module:
     module = module_of(part)
-    if isinstance(module, SmoothingModule):
-        return module.to(getattr(torch, neighbors_dtype))
     return module.float() if isinstance(module, Latent) else module
 
 

@@ -3,14 +3,13 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from skcalib.export._formats import FORMATS
-from skcalib.export._parts import Parts, json_of_scale, probes, take_apart
+from skcalib.export._parts import Parts, probes, take_apart
 from skcalib.export._writing import write_checked
-from skcalib.similarity.scale.estimator import SimilarityScale
 
 MOST_BYTES = 2**31 - 2**24  # of weights: protobuf holds 2 GiB, including the graph's nodes
 
@@ -18,9 +17,6 @@ MOST_BYTES = 2**31 - 2**24  # of weights: protobuf holds 2 GiB, including the gr
 def save_onnx(
     pipeline: Any,
     path: str | os.PathLike,
-    *,
-    neighbors_dtype: Literal["float32", "float16"] = "float32",
-    scale: SimilarityScale | None = None,
 ) -> None:
     """Save a fitted pipeline as one ONNX graph, from token ids to calibrated vectors.
 
@@ -43,12 +39,6 @@ def save_onnx(
         ``Normalizer``.
     path : str or path-like
         Path of a new file. It is written whole or not at all.
-    neighbors_dtype : {"float32", "float16"}, default="float32"
-        Type of the fitted vectors of a `NeighborSmoothing`: 154 or 77 MB for 100,000 texts of
-        384 dimensions. They are searched in float32.
-    scale : SimilarityScale or None, default=None
-        Fitted on vectors of the pipeline. Its table in JSON becomes one of the metadata,
-        ``similarity_scale``.
 
     Raises
     ------
@@ -74,11 +64,6 @@ def save_onnx(
     >>> pipeline = pipeline.fit(load_toy_sts().data.ravel()[:200])
     >>> save_onnx(pipeline, "calibrated.onnx")  # doctest: +SKIP
     """
-    if neighbors_dtype not in ("float32", "float16"):
-        raise ValueError(
-            f"save_onnx got neighbors_dtype={neighbors_dtype!r}; expected 'float32' or "
-            "'float16'."
-        )
     parts = take_apart(pipeline)
     recipe = parts.recipe
     runtime = FORMATS["onnx"].checked(recipe, parts.steps)
@@ -87,15 +72,15 @@ def save_onnx(
         raise IsADirectoryError(f"{message} {folder / 'model.onnx'}.")
     from skcalib.export._graph import PaddedPipeline, export
 
-    graph = PaddedPipeline(parts, neighbors_dtype)
+    graph = PaddedPipeline(parts)
     if (size := sum(tensor.nbytes for tensor in graph.state_dict().values())) > MOST_BYTES:
         raise ValueError(
             f"The graph would have {size / 1e9:.1f} GB, but an ONNX file holds at most 2.1. "
-            "Fit NeighborSmoothing on fewer texts, keep fewer components before it, set "
-            "neighbors_dtype='float16', or use to_torch() of the steps."
+            "Fit NeighborSmoothing on fewer texts, keep fewer components before it, or use "
+            "to_torch() of the steps."
         )
     texts, expected = probes(parts)
-    inputs, frame = _padded(parts, texts), parts.backbone().frame(recipe.prompt)
+    inputs, frame = _padded(parts, texts), parts.backbone().tokens.frame(recipe.prompt)
     metadata = {
         "prompt": recipe.prompt,
         "max_length": str(recipe.max_length),
@@ -106,8 +91,6 @@ def save_onnx(
     }
     if recipe.stride is not None:
         metadata["stride"] = str(recipe.stride)
-    if (table := json_of_scale(scale, expected)) is not None:
-        metadata["similarity_scale"] = table
 
     def write(target: Path) -> np.ndarray:
         export(graph, inputs, metadata, target)
@@ -134,9 +117,9 @@ def _run(session: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
 
 def _padded(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
     """Ids and mask of texts, padded on the right, by name."""
-    ids = parts.backbone().windows(texts, replace(parts.recipe, stride=None)).ids
+    ids = parts.backbone().tokens.windows(texts, replace(parts.recipe, stride=None)).ids
     lengths = np.array([len(some) for some in ids])
     mask = np.arange(lengths.max()) < lengths[:, None]
-    padded = np.full(mask.shape, parts.backbone().tokenizer.pad_token_id, dtype=np.int64)
+    padded = np.full(mask.shape, parts.backbone().tokens.tokenizer.pad_token_id, dtype=np.int64)
     padded[mask] = np.concatenate(ids)
     return {"input_ids": padded, "attention_mask": mask.astype(np.int64)}

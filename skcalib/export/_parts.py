@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +18,6 @@ from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, for_export, 
 from skcalib.encoders.recipe import Recipe
 from skcalib.export._steps import check_steps
 from skcalib.similarity.bi_encoder import BiEncoder
-from skcalib.similarity.scale.estimator import SimilarityScale
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.backbone import Backbone  # imports torch
@@ -92,26 +90,25 @@ def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:
 
 def some_texts(parts: Parts) -> list[str]:
     """Texts of the model's own vocabulary, including an empty one and one that is too long."""
-    backbone, most = parts.backbone(), parts.recipe.max_length
-    drawn = np.random.default_rng(0).choice(backbone.words, 2 * min(most, TOO_LONG))
+    tokens, most = parts.backbone().tokens, parts.recipe.max_length
+    drawn = np.random.default_rng(0).choice(tokens.words, 2 * min(most, TOO_LONG))
     some = [drawn[i : i + min(n, most)] for i, n in enumerate((1, 3, 5, 8))]
     if most <= TOO_LONG:
         some.append(drawn)
-    return ["", *map(backbone.tokenizer.decode, some)]
+    return ["", *map(tokens.tokenizer.decode, some)]
 
 
 def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
     """Texts of `some_texts`, and their vectors by the pipeline, without windows."""
     from skcalib.encoders.model.forward import by_longest
 
-    module, tokenizer = parts.backbone().module, parts.backbone().tokenizer
-    is_framed = parts.backbone().frame(parts.recipe.prompt).n > 0
+    module, tokens = parts.backbone().module, parts.backbone().tokens
     fault = ""
     if by_longest(module):
         fault = "rope_type='longrope', by which the longest text of a batch changes the others"
-    elif tokenizer.pad_token_id is None:
+    elif tokens.tokenizer.pad_token_id is None:
         fault = "a tokenizer without pad_token, which padded batches need"
-    elif not is_framed:
+    elif not tokens.frame(parts.recipe.prompt).n:
         fault = "a tokenizer without special tokens, which an empty text in a batch needs"
     if fault:
         raise ValueError(
@@ -121,18 +118,3 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that these are cut off
         return texts, apply(parts.steps, encoder.transform(texts))
-
-
-def json_of_scale(scale: Any, vectors: np.ndarray) -> str | None:
-    """Table of a scale that was fitted on vectors such as these, or None without a scale."""
-    if scale is None:
-        return None
-    if not isinstance(scale, SimilarityScale):
-        raise TypeError(f"scale is of type {type(scale).__name__}; expected a SimilarityScale.")
-    table, width = scale.to_dict(), vectors.shape[1]
-    if (fitted := getattr(scale, "_width", width)) != width:
-        raise ValueError(
-            f"The scale was fitted on vectors of {fitted} dimensions, and the pipeline's have "
-            f"{width}. Fit it on vectors of the pipeline."
-        )
-    return json.dumps(table)

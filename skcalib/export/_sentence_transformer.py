@@ -9,14 +9,13 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 
 from skcalib.base import warn
+from skcalib.encoders.model.tokens import around
 from skcalib.encoders.poolings import POOLINGS, SLOTS
-from skcalib.encoders.recipe import around
 from skcalib.export._folder import parts_of_folder, through_folder
 from skcalib.export._formats import FORMATS
-from skcalib.export._parts import Parts, json_of_scale, probes
+from skcalib.export._parts import Parts, probes
 from skcalib.export._steps import centered_float32, combined, dense
 from skcalib.export._writing import write_checked
-from skcalib.similarity.scale.estimator import SimilarityScale
 
 # Weight of a token that counts only in a text without others: next to 1 it is lost to rounding.
 # `Pooling` divides by the sum of a text's weights, 1e-9 at least.
@@ -28,7 +27,6 @@ def save_sentence_transformer(
     folder: str | os.PathLike,
     *,
     normalize: bool | None = None,
-    scale: SimilarityScale | None = None,
 ) -> None:
     """Save a fitted pipeline as a folder that ``SentenceTransformer(folder)`` loads.
 
@@ -50,9 +48,6 @@ def save_sentence_transformer(
         Whether vectors are scaled to unit length. None scales them if the model's own folder
         ends with ``Normalize`` and the similarity is the cosine, since programs may rely on it
         and compute cosines as inner products. It warns if lengths change.
-    scale : SimilarityScale or None, default=None
-        Fitted on vectors of the pipeline. Its table becomes ``similarity_scale.json`` in the
-        folder, and the model card shows how to read thresholds from it without skcalib.
 
     Raises
     ------
@@ -80,7 +75,6 @@ def save_sentence_transformer(
     recipe = parts.recipe
     modules = FORMATS["sentence-transformers"].checked(recipe, parts.steps)
     texts, expected = probes(parts)
-    table = json_of_scale(scale, expected)
     if normalize is None and changes_lengths:
         warn(
             "The model's own folder ends with Normalize, and so does this one: its vectors "
@@ -96,7 +90,7 @@ def save_sentence_transformer(
 
     def write(depth: int, folder: Path) -> np.ndarray:
         chain = [*_pooled(parts, depth, modules), *calibrated]
-        return through_folder(folder, chain, parts, texts, scale=table, **params)
+        return through_folder(folder, chain, parts, texts, **params)
 
     # Only the needed blocks, then all: a model may normalize the output of its last block, or
     # list its blocks in its configuration.
@@ -151,12 +145,12 @@ def _token_weights(parts: Parts) -> np.ndarray | None:
     backbone, recipe = parts.backbone(), parts.recipe
     if not SLOTS[recipe.slot].own:
         return None
-    weights = np.ones(len(backbone.tokenizer))
+    weights = np.ones(len(backbone.tokens))
     if POOLINGS[recipe.pooling].by_frequency:
         # A token without a Zipf weight counts only in a text without weighted ones.
-        zipf = backbone.zipf.astype(np.float64)
+        zipf = backbone.tokens.zipf.astype(np.float64)
         weights = np.where(zipf > 0, zipf / NEGLIGIBLE, 1.0)
-    weights[backbone.added_ids] = NEGLIGIBLE
+    weights[backbone.tokens.added_ids] = NEGLIGIBLE
     return weights
 
 

@@ -61,7 +61,8 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     """
     parts, _ = parts_of_folder(pipeline)
     modules = FORMATS["static"].checked(parts.recipe, parts.steps)
-    if len(parts.backbone().tokenizer) > parts.backbone().n_embedded:
+    tokens = parts.backbone().tokens
+    if len(tokens) > tokens.n_embedded:
         raise ValueError(
             "save_static got a model that does not embed all tokens of its tokenizer. Save the "
             "model after resize_token_embeddings, and fit again; or use another export."
@@ -70,7 +71,7 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     chain = [modules.StaticEmbedding(_tokenizer(parts), embedding_weights=table)]
     chain += [modules.Normalize()] if is_unit else []
     texts = some_texts(parts)
-    tokenizer = copy.deepcopy(parts.backbone().tokenizer)  # each call leaves settings behind
+    tokenizer = copy.deepcopy(tokens.tokenizer)  # each call leaves settings behind
     token_ids = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
     kept = [_kept(ids, parts) for ids in token_ids]
     expected = np.stack([table[ids].sum(axis=0) / max(len(ids), 1) for ids in kept])
@@ -90,10 +91,10 @@ def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
     steps = parts.steps[:-1] if parts.is_unit else parts.steps
     table = _embeddings(parts, min(positions, recipe.max_length - 1))
     table = apply(steps, table)  # affine, as averages are
-    backbone = parts.backbone()
-    weights = backbone.zipf if weighted else np.ones(len(table))
+    tokens = parts.backbone().tokens
+    weights = tokens.zipf if weighted else np.ones(len(table))
     if not weighted:
-        weights[backbone.added_ids] = 0
+        weights[tokens.added_ids] = 0
     # Tokens without a weight count only in a text that has no others.
     left_out = NEGLIGIBLE * weights[weights > 0].min()
     table = table * np.where(weights > 0, weights, left_out)[:, None].astype(np.float32)
@@ -103,7 +104,7 @@ def word_vectors(parts: Parts, positions: int = 16) -> tuple[np.ndarray, bool]:
 def _embeddings(parts: Parts, positions: int) -> np.ndarray:
     """Layer 0 of each token, (vocabulary, d), averaged over positions after the special one."""
     backbone, width = parts.backbone(), parts.recipe.truncate_dim
-    table = np.empty((len(backbone.tokenizer), width), dtype=np.float32)
+    table = np.empty((len(backbone.tokens), width), dtype=np.float32)
     for ids in gen_batches(len(table), 1024):
         rows = table[ids]
 
@@ -121,7 +122,9 @@ def _most_tokens(parts: Parts) -> int | None:
     """Return how many tokens of a text the encoder reads; None for all, in windows."""
     if parts.recipe.stride is not None:
         return None
-    return parts.recipe.max_length - parts.backbone().tokenizer.num_special_tokens_to_add()
+    return (
+        parts.recipe.max_length - parts.backbone().tokens.tokenizer.num_special_tokens_to_add()
+    )
 
 
 def _kept(ids: list[int], parts: Parts) -> list[int]:
@@ -136,7 +139,7 @@ def _tokenizer(parts: Parts) -> Any:
     """Tokenizer that cuts texts off where the encoder does, without special tokens."""
     from tokenizers import Tokenizer
 
-    tokenizer = parts.backbone().tokenizer
+    tokenizer = parts.backbone().tokens.tokenizer
     if not tokenizer.is_fast:
         raise ValueError(
             f"save_static needs a model with a fast tokenizer; this model has a "

@@ -10,6 +10,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from skcalib.base import VersionedState
 from skcalib.inputs.labels import is_missing, plain
 
+Block = tuple[list[str], np.ndarray]  # distinct texts, and the index of each text in them
+
 
 class TextInput:
     """Mixin of an estimator that is fitted on texts, or on vectors if its encoder is None."""
@@ -91,7 +93,7 @@ def texts_of(X: Any, name: str = "X") -> list[str]:
     return as_texts(X, name)
 
 
-def blocks_of(X: Any, size: int) -> tuple[Iterator[list[str]], int | None]:
+def blocks_of(X: Any, size: int) -> tuple[Iterator[Block], int | None]:
     """Return the texts of a container in one block, and their number.
 
     The texts of an iterator come in blocks of at most ``size``, without reading ahead; their
@@ -100,13 +102,13 @@ def blocks_of(X: Any, size: int) -> tuple[Iterator[list[str]], int | None]:
     if isinstance(X, Iterator):
         return _blocks(X, size), None
     texts = as_texts(X)
-    return iter([texts]), len(texts)
+    return iter([distinct(texts)]), len(texts)
 
 
-def _blocks(X: Iterator, size: int) -> Iterator[list[str]]:
+def _blocks(X: Iterator, size: int) -> Iterator[Block]:
     start = 0
     while block := list(islice(X, size)):
-        yield _strings(block, "", "X", start)
+        yield distinct(_strings(block, "", "X", start))
         start += len(block)
     if not start:
         raise _no_texts("X")

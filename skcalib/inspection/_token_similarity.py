@@ -17,7 +17,7 @@ from skcalib.inspection._displays import Display
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MEANS = tuple(name for name, how in POOLINGS.items() if how.weight is not None or how.by_root)
+MEANS = tuple(name for name, how in POOLINGS.items() if how.token is None and not how.maximum)
 
 
 @dataclass(eq=False, repr=False)

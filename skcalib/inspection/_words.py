@@ -46,13 +46,13 @@ def word_embeddings(model: str | os.PathLike[str]) -> tuple[np.ndarray, list[str
     from skcalib.encoders.model.files import load, locate
 
     backbone = load(locate(os.fspath(model)), "cpu", "float32")
-    if not backbone.has_zipf:
+    if not backbone.tokens.has_zipf:
         raise ValueError(
             f"The vocabulary of {str(model)!r} is not sorted by frequency, so its words have "
             "no ranks. Take a model whose vocabulary is, such as BERT."
         )
-    tokenizer = backbone.tokenizer
-    weighted = np.flatnonzero(backbone.zipf)  # from the first whole word on
+    tokenizer = backbone.tokens.tokenizer
+    weighted = np.flatnonzero(backbone.tokens.zipf)  # from the first whole word on
     tokens = tokenizer.convert_ids_to_tokens(weighted.tolist())
     marked = any(token.startswith(BEGINNINGS) for token in tokens)
     is_whole = [t.startswith(BEGINNINGS) or not (marked or t.startswith("##")) for t in tokens]

@@ -143,6 +143,8 @@ def _states(shipped: BertEncoder, poolings: Sequence[str], layers: Any) -> list[
     indices = [several if len(several) > 1 else several[0] for several in resolved]
     roles = {"auto": shipped.pooling_} | ({"cls": "last"} if backbone.is_causal else {})
     named = (roles.get(name, name) for name in poolings)
-    poolings = [name for name in named if backbone.has_zipf or not POOLINGS[name].by_frequency]
+    poolings = [
+        name for name in named if backbone.tokens.has_zipf or not POOLINGS[name].by_frequency
+    ]
     # The embedding of a special token is the same in every text.
     return [s for s in product(poolings, indices) if s[1] or POOLINGS[s[0]].token is None]

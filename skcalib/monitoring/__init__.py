@@ -1,6 +1,6 @@
 """Whether new vectors are of the texts, and of the model, that a whitening was fitted on."""
 
-from skcalib.monitoring._mahalanobis import mahalanobis, mahalanobis_threshold
+from skcalib.monitoring._mahalanobis import mahalanobis
 from skcalib.monitoring._provenance import Provenance, provenance
 from skcalib.monitoring._shift import Shift, shift
 
@@ -8,7 +8,6 @@ __all__ = [
     "Provenance",
     "Shift",
     "mahalanobis",
-    "mahalanobis_threshold",
     "provenance",
     "shift",
 ]

@@ -275,13 +275,9 @@ def test_what_a_folder_declares_is_shown(declare, edit_json):
     assert told.include_prompt
     assert (told.prompts, told.default_prompt_name) == (PROMPTS, "query")
     assert told.max_length == 12
-    assert (told.similarity, told.truncate_dim, told.matryoshka_dims) == (None, None, None)
-    edit_json(folder / SETTINGS, similarity_fn_name="dot", truncate_dim=12)
-    edit_json(folder / "config.json", matryoshka_dimensions=[4, 8])
-    encoder = BertEncoder(folder).fit(TEXTS)
-    assert encoder.declared_[-3:] == ("dot", 12, (4, 8))
-    edit_json(folder / "config.json", is_matryoshka=True, matryoshka_dimensions=None)
-    assert encoder.fit(TEXTS).declared_.matryoshka_dims == ()
+    assert told.truncate_dim is None
+    edit_json(folder / SETTINGS, truncate_dim=12)
+    assert BertEncoder(folder).fit(TEXTS).declared_.truncate_dim == 12
 
 
 @pytest.mark.parametrize("pooling", ["mean", "lasttoken"])
@@ -324,11 +320,9 @@ def test_each_layer_is_cut_after_memory(declare, tmp_path):
     ("file", "name", "values"),
     [
         (SETTINGS, "truncate_dim", ["x", 0, True, 12.5]),
-        (SETTINGS, "similarity_fn_name", [1, ["dot"]]),
         (SETTINGS, "prompts", ["query: ", ["query: "], {"query": 1}]),
         (SETTINGS, "default_prompt_name", [1, ["query"]]),
         ("sentence_bert_config.json", "max_seq_length", ["x", -1]),
-        ("config.json", "matryoshka_dimensions", ["64", 64, {"64": 1}, [64, "x"], [0], [[64]]]),
     ],
 )
 def test_a_declaration_of_another_kind_is_refused(declare, edit_json, file, name, values):

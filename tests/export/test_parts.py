@@ -2,10 +2,10 @@
 
 import sys
 
-import numpy as np
 import pytest
 import transformers
 from exported import assert_equal_vectors, exported
+from numpy.testing import assert_array_equal
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.decomposition import PCA
@@ -19,11 +19,11 @@ from skcalib import (
     BertEncoder,
     BiEncoder,
     CalibrationSearch,
-    SimilarityScale,
     VectorStore,
     Whitening,
 )
-from skcalib.export import check_served, save_onnx, save_sentence_transformer
+from skcalib.export import save_onnx, save_sentence_transformer
+from skcalib.export._parts import apply, take_apart
 
 LONGER = [f"the {a} dog plays a {b} and {a}" for a in ("red", "old") for b in ("song", "flute")]
 LONGER += [text.replace("dog", "cat") for text in LONGER]
@@ -52,23 +52,9 @@ def test_what_has_no_encoder_is_refused(estimator):
 def test_a_search_stands_for_what_it_found(search, tiny_bert):
     search = search(BertEncoder(tiny_bert, layers=3, pooling="mean")).fit(LONGER, None)
     found = getattr(search, "best_estimator_", search)
-    served = getattr(found, "encoder_", found).transform
-    assert check_served(served, search, LONGER[:5]).kind in ("calibrated", "raw")
-
-
-@pytest.mark.parametrize("save", [save_onnx, save_sentence_transformer])
-def test_a_scale_is_one_of_the_pipelines_vectors(save, tiny_bert, texts, tmp_path):
-    pytest.importorskip("onnxruntime" if save is save_onnx else "sentence_transformers")
-    encoder, path = BertEncoder(tiny_bert).fit(texts), tmp_path / "model"
-    other = SimilarityScale().fit(np.random.default_rng(0).normal(size=(50, 3)))
-    for scale, error, message in (
-        (other.to_dict(), TypeError, "scale is of type dict; expected a SimilarityScale"),
-        (SimilarityScale(), NotFittedError, "SimilarityScale instance is not fitted"),
-        (other, ValueError, "of 3 dimensions, and the pipeline's have 16"),
-    ):
-        with pytest.raises(error, match=message):
-            save(encoder, path, scale=scale)
-    assert not path.exists()
+    parts = take_apart(search)
+    vectors = apply(parts.steps, parts.encoder.transform(LONGER[:5]))
+    assert_array_equal(vectors, getattr(found, "encoder_", found).transform(LONGER[:5]))
 
 
 def test_not_fitted(tiny_bert):

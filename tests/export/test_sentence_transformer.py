@@ -22,7 +22,6 @@ from skcalib import (
     GroupErasure,
     NeighborSmoothing,
     NormalizingFlow,
-    SimilarityScale,
     Whitening,
 )
 from skcalib.export import save_sentence_transformer, save_static
@@ -289,30 +288,6 @@ def test_a_model_that_padding_changes_is_refused(save_family, texts, tmp_path):
     with pytest.raises(ValueError, match=r"of this FNetModel does not give the .*: padding"):
         save_sentence_transformer(BertEncoder(folder).fit(texts), tmp_path / "model")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_brings_its_scale(tiny_bert, texts, tmp_path):
-    """The model card's code reads p-values and thresholds from the file, without skcalib."""
-    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(4, noise="auto")).fit(texts)
-    scale = SimilarityScale().fit(pipeline.transform(texts))
-    save_sentence_transformer(pipeline, tmp_path / "folder", scale=scale)
-    table = json.loads((tmp_path / "folder" / "similarity_scale.json").read_text("utf-8"))
-    assert table == scale.to_dict()
-    card = (tmp_path / "folder" / "README.md").read_text("utf-8")
-    code = card.split("```python")[2].split("```")[0]
-    names = {}
-    exec(code.replace("path/to/this/folder", str(tmp_path / "folder")), names)
-    told = [names["p_value"](cosine) for cosine in (-1, 0.1, 0.9)]
-    np.testing.assert_allclose(told, scale.p_value([-1, 0.1, 0.9]), rtol=0.025)
-    for line in card.splitlines():
-        if line.startswith(("| 5.0%", "| 1.0%", "| 0.1%")):  # those that enough pairs support
-            rate, cosine = (float(cell.strip(" %")) for cell in line.split("|")[1:3])
-            assert cosine == pytest.approx(names["threshold"](rate / 100), abs=5e-4)
-    assert "| 5.0%" in card
-    assert f"of {scale.n_pairs_:,} unrelated pairs pass" in card
-    assert names["threshold"](0.3) == pytest.approx(scale.threshold(0.3), abs=0.05)
-    save_sentence_transformer(pipeline, tmp_path / "bare")
-    assert "similarity_scale" not in (tmp_path / "bare" / "README.md").read_text("utf-8")
 
 
 def test_an_interrupt_leaves_nothing(tiny_bert, texts, tmp_path, monkeypatch):

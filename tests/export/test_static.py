@@ -70,7 +70,7 @@ def test_positions_are_averaged(tiny_bert, texts, tmp_path):
     pipeline = make_pipeline(BertEncoder(tiny_bert, **MEAN), Normalizer()).fit(texts)
     model = exported(BiEncoder(pipeline, similarity="dot").fit(texts), tmp_path, save_static)
     backbone = pipeline[0]._backbone()
-    ids = backbone.tokenizer("dog " * 17, add_special_tokens=False, return_tensors="pt")
+    ids = backbone.tokens.tokenizer("dog " * 17, add_special_tokens=False, return_tensors="pt")
     states = backbone.module.embeddings(ids["input_ids"])[0, 1:]
     expected = normalize(states.mean(dim=0, keepdim=True).numpy())
     assert_allclose(model.encode(["dog"]), expected, atol=1e-6)

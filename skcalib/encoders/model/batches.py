@@ -8,9 +8,10 @@ import torch
 
 from skcalib.base import warn
 from skcalib.encoders.model.backbone import Backbone
-from skcalib.encoders.model.pooling import Joined, Pooler, slots_of
-from skcalib.encoders.poolings import SLOTS
-from skcalib.encoders.recipe import Recipe, around
+from skcalib.encoders.model.pooling import Joined, Pooler
+from skcalib.encoders.model.tokens import around
+from skcalib.encoders.poolings import SLOT_OF, SLOTS
+from skcalib.encoders.recipe import Recipe, Slots
 from skcalib.encoders.sources import BLOCK, Model, Records, Show
 from skcalib.encoders.store.store import VectorStore
 
@@ -20,17 +21,20 @@ CHARACTERS, HELD = 2**20, 2**27
 
 
 class BertModel(Model):
-    """The `Model` of `sources` for a backbone and a recipe, with all slots of a store, if any.
+    """The `Model` of `sources` for a backbone and a recipe.
 
     A batch has a number of tokens that suits the device, until one does not fit into memory.
     """
 
-    def __init__(self, backbone: Backbone, recipe: Recipe, store: VectorStore | None = None):
+    def __init__(self, backbone: Backbone, recipe: Recipe):
         self._backbone, self._recipe, self._budget = backbone, recipe, token_budget(backbone)
-        self._frame, self._empty = backbone.frame(recipe.prompt), {*backbone.empty_ids.tolist()}
-        self.slots = slots_of(recipe, backbone, store)
+        self.slots, self.width = recipe.slots, backbone.width
         self.key = recipe.slots_key, backbone.device
-        self.width, self.around = backbone.width, around(recipe.prompt)
+
+    def keep_in(self, store: VectorStore) -> None:
+        """Compute all slots that a store keeps, too."""
+        backbone, recipe = self._backbone, self._recipe
+        self.slots, self.around = kept_slots(recipe, backbone, store), around(recipe.prompt)
         n_before, n_after = map(len, self.around)
         name = [recipe.fingerprint, recipe.max_length, recipe.skip[0], backbone.precision]
         if recipe.truncation_side == "left":
@@ -61,16 +65,18 @@ class BertModel(Model):
 
     def _encode_block(self, texts: Sequence[str], start: int, show: Show) -> Iterator[Records]:
         """Yield the slots of texts; rows count from ``start``."""
-        ids, rows, is_cut = self._backbone.windows(texts, self._recipe)
+        tokens = self._backbone.tokens
+        windows = tokens.windows(texts, self._recipe)
+        lack_content = tokens.lack_content(windows, self._recipe.prompt)
+        ids, rows, is_cut = windows
         rows, has_windows = rows + start, len(rows) > len(texts)
         joined = Joined(rows, self.slots) if has_windows else None
         lengths, n_seen = np.array([len(i) for i in ids]), 0
         pending = deque(self._batches(lengths))
         while pending:
             batch = pending.popleft()
-            windows = [ids[i] for i in batch.tolist()]
             try:
-                pooled = self._pool(windows)
+                pooled = self._pool([ids[i] for i in batch.tolist()])
             except torch.cuda.OutOfMemoryError:
                 pooled = None  # Leave `except` first: the traceback keeps the tensors.
             if pooled is None:
@@ -80,6 +86,8 @@ class BertModel(Model):
                 continue
             vectors, counts, weights = pooled
             counts = np.column_stack([counts, is_cut[batch]]).astype(np.int32)
+            empty = lack_content[batch]
+            counts[empty, 2] = counts[empty, 1]  # all own tokens count as unknown
             if joined is None:
                 yield Records(rows[batch], vectors, counts)
                 continue
@@ -98,18 +106,16 @@ class BertModel(Model):
         Return slots, (B, n_slots, d), numbers of tokens pooled, own and unknown, (B, 3), and
         weights, (B, n_slots).
         """
-        backbone, slots = self._backbone, self.slots
+        backbone, slots, kinds = self._backbone, self.slots, self._backbone.tokens
         tokens, lengths = np.concatenate(ids), np.array([len(i) for i in ids])
-        special = np.isin(tokens, backbone.added_ids)
+        special = np.isin(tokens, kinds.added_ids)
         ranked = any(SLOTS[name].by_frequency for name in slots.poolings)
-        zipf = backbone.zipf[tokens] if ranked else None
+        zipf = kinds.zipf[tokens] if ranked else None
         where = backbone.width, backbone.device, self._recipe.skip
         pooler = Pooler(lengths, special, zipf, slots, *where)
         backbone.forward(tokens, lengths, slots.layers, pooler.add)
-        starts, unknown = np.cumsum(lengths) - lengths, tokens == backbone.unknown_id
+        starts, unknown = np.cumsum(lengths) - lengths, tokens == kinds.unknown_id
         n_unknown = np.add.reduceat(unknown, starts, dtype=np.int64)
-        is_empty = [self._empty.issuperset(self._frame.inside(window)) for window in ids]
-        n_unknown = np.where(is_empty, pooler.n_own, n_unknown)
         counts = np.column_stack([pooler.lengths, pooler.n_own, n_unknown])
         return pooler.vectors, counts, pooler.weights
 
@@ -122,6 +128,32 @@ class BertModel(Model):
         warn(f"{message}; continuing with half as many at a time.")
         self._budget = int(lengths.sum()) // 2
         torch.cuda.empty_cache()
+
+
+def kept_slots(recipe: Recipe, backbone: Backbone, store: VectorStore) -> Slots:
+    """Return all slots that a store keeps, if those that a recipe needs are among them."""
+    slot, needed = recipe.slot, list(recipe.layers)
+    n_states = backbone.n_layers + 1
+    kept_layers = range(n_states) if store.layers is None else store.layers
+    layers = sorted({i + n_states if i < 0 else i for i in kept_layers})
+    kept = {name for p in store._poolings for name in (SLOT_OF[p], f"{p}_own")}
+    if slot not in kept or not {*needed} <= {*layers} <= {*range(n_states)}:
+        raise ValueError(
+            f"The store keeps the hidden states {layers} with pooling={store.pooling!r}; this "
+            f"encoder uses {needed} with {recipe.pooling!r}, and its model has 0 to "
+            f"{backbone.n_layers}. Create a VectorStore with the layers and the pooling of the "
+            "encoder, or without both."
+        )
+    rare = store.pooling is not None or SLOTS[slot].of_decoders or backbone.is_causal
+    poolings = [
+        name
+        for name, how in SLOTS.items()
+        if name in kept
+        and (rare or not how.of_decoders)
+        and (backbone.tokens.has_zipf or not how.by_frequency)
+    ]
+    places = [layers.index(i) * len(poolings) + poolings.index(slot) for i in needed]
+    return Slots.of(layers, poolings, places)
 
 
 def token_budget(backbone: Backbone) -> int:

@@ -36,9 +36,7 @@ class Declared(NamedTuple):
     max_length: int | None  # most tokens of a text
     lower_case: bool  # whether texts are lowercased before they are tokenized
     truncation_side: str | None  # where long texts are cut; None: that of the tokenizer
-    similarity: str | None  # for which the model was trained
     truncate_dim: int | None  # leading dimensions that sentence-transformers returns
-    matryoshka_dims: tuple[int, ...] | None  # of the training; () for any
 
     def prompt(self, asked: str | None) -> str:
         """Text to put before each text: the default prompt, a named one, or `asked` itself."""
@@ -53,11 +51,8 @@ class Declared(NamedTuple):
         return asked or ""
 
 
-def declared(folder: Path, config: dict[str, Any]) -> Declared:
-    """Read the settings of a folder; a file that is there but cannot be read is an error.
-
-    ``config`` is the content of config.json.
-    """
+def declared(folder: Path) -> Declared:
+    """Read the settings of a folder; a file that is there but cannot be read is an error."""
     before, pooling, after, normalizes = _pooling_module(folder)
     file, transformer = folder / SETTINGS, transformer_settings(folder)
     settings = entries(folder, SETTINGS)
@@ -73,9 +68,7 @@ def declared(folder: Path, config: dict[str, Any]) -> Declared:
         max_length=transformer.max_length,
         lower_case=transformer.lower_case,
         truncation_side=transformer.truncation_side,
-        similarity=checked(file, settings, "similarity_fn_name", _is_name, "a name"),
         truncate_dim=checked(file, settings, "truncate_dim", is_count, COUNT),
-        matryoshka_dims=_matryoshka(folder / CONFIG, config),
     )
 
 
@@ -122,25 +115,12 @@ def _class_of(kind: str) -> str:
     return kind.rpartition(".")[2] if kind.startswith("sentence_transformers.") else kind
 
 
-def _matryoshka(file: Path, config: dict[str, Any]) -> tuple[int, ...] | None:
-    """Dimensions that a model was trained to be cut to; () for any, None if not declared."""
-    name = "matryoshka_dimensions"  # where servers of models look
-    dims = checked(file, config, name, _are_counts, "a list of numbers, 1 or more")
-    if dims is None:
-        return () if config.get("is_matryoshka") else None
-    return tuple(dims)
-
-
 def _is_name(value: Any) -> bool:
     return isinstance(value, str)
 
 
 def _are_texts(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(v, str | None) for v in value.values())
-
-
-def _are_counts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(is_count, value))
 
 
 def _pooling(config: dict) -> str:

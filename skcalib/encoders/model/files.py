@@ -59,8 +59,7 @@ def load(folder: Path, device: str, dtype: str, *, lower_case: bool = False) -> 
     import torch
 
     key, place = fingerprint(folder), resolve_device(device)
-    with plain_torch(place):
-        return caches.model_of(_loaded, folder, key, place, getattr(torch, dtype), lower_case)
+    return caches.model_of(_loaded, folder, key, place, getattr(torch, dtype), lower_case)
 
 
 def _loaded(
@@ -78,12 +77,13 @@ def _loaded(
     from skcalib.encoders.model.reading import lowercase, read
 
     try:
-        tokenizer, module = read(folder)
-        name = key
-        if lower_case:
-            lowercase(tokenizer)
-            name = hashlib.sha256(f"{key} in lower case".encode()).hexdigest()
-        backbone = Backbone(folder, name, tokenizer, module, device, dtype)
+        with plain_torch(device):
+            tokenizer, module = read(folder)
+            name = key
+            if lower_case:
+                lowercase(tokenizer)
+                name = hashlib.sha256(f"{key} in lower case".encode()).hexdigest()
+            backbone = Backbone(folder, name, tokenizer, module, device, dtype)
         if fingerprint(folder) != key:
             raise ValueError("its files changed while they were read. Call again")
     except (MemoryError, torch.cuda.OutOfMemoryError):

@@ -10,11 +10,9 @@ import numpy as np
 import torch
 from torch.nn.functional import embedding_bag
 
-from skcalib.encoders.model.backbone import Backbone
-from skcalib.encoders.poolings import SLOTS, slot_of
-from skcalib.encoders.recipe import Recipe, Slots
+from skcalib.encoders.poolings import SLOTS
+from skcalib.encoders.recipe import Slots
 from skcalib.encoders.sources import Records
-from skcalib.encoders.store.store import VectorStore
 
 # Factor of the weight of a window in which a pooling finds no token to count. Next to other
 # windows of a long text it is lost to rounding.
@@ -73,12 +71,12 @@ class Pooler:
         weights = np.ones((len(lengths), n_poolings))
         for i, how in enumerate(self._poolings):
             counts = own if how.own else np.ones_like(own)
-            if how.weight is not None:
-                raw = how.weight(counts, place, zipf)
-                shares[i], weights[:, i] = _shares(raw, own, starts, text)
-            elif how.token is None:  # a maximum
+            if how.maximum:
                 # Tokens that do not count go into an extra row, which is dropped.
                 target[i] = np.where(counts, text, len(lengths))
+            elif how.token is None:
+                raw = counts * (1.0 if how.weight is None else how.weight(place, zipf))
+                shares[i], weights[:, i] = _shares(raw, own, starts, text)
             if how.own:
                 weights[no_own, i] *= NEGLIGIBLE
         self.weights = np.tile(weights, len(self._layers))
@@ -98,7 +96,7 @@ class Pooler:
             for i, how in enumerate(self._poolings):
                 if how.token is not None:
                     out[:, i] = hidden[self._ends if how.token else self._starts]
-                elif how.weight is None:  # a maximum
+                elif how.maximum:
                     rows = self._target[i][:, None].expand_as(hidden)
                     lowest = hidden.new_full((len(out) + 1, hidden.shape[1]), -torch.inf)
                     out[:, i] = lowest.scatter_reduce_(0, rows, hidden, "amax")[:-1]
@@ -163,7 +161,7 @@ class Joined:
         self._rows, self._n_windows = rows, np.bincount(rows)
         self._is_last = np.append(rows[1:] != rows[:-1], True)
         self._of_last = np.array([how.token == -1 for how in poolings])
-        self._maxima = np.array([how.is_maximum for how in poolings])
+        self._maxima = np.array([how.maximum for how in poolings])
         self._texts: dict[int, _Text] = {}  # those that lack windows
 
     def add(
@@ -225,36 +223,3 @@ class _Text:
     def vectors(self) -> np.ndarray:
         """Vectors of the text, float32."""
         return (self._sums / np.where(self._maxima, 1, self._weights)).astype(np.float32)
-
-
-def slots_of(recipe: Recipe, backbone: Backbone, store: VectorStore | None) -> Slots:
-    """Return the slots that a recipe needs, or all that a store keeps, if it keeps these."""
-    slot, needed = recipe.slot, list(recipe.layers)
-    if store is None:
-        return _slots(needed, [slot], list(range(len(needed))))
-    n_states = backbone.n_layers + 1
-    kept_layers = range(n_states) if store.layers is None else store.layers
-    layers = sorted({i + n_states if i < 0 else i for i in kept_layers})
-    kept = {name for p in store._poolings for name in (slot_of(p), f"{p}_own")}
-    if slot not in kept or not {*needed} <= {*layers} <= {*range(n_states)}:
-        raise ValueError(
-            f"The store keeps the hidden states {layers} with pooling={store.pooling!r}; this "
-            f"encoder uses {needed} with {recipe.pooling!r}, and its model has 0 to "
-            f"{backbone.n_layers}. Create a VectorStore with the layers and the pooling of the "
-            "encoder, or without both."
-        )
-    rare = store.pooling is not None or SLOTS[slot].of_decoders or backbone.is_causal
-    poolings = [
-        name
-        for name, how in SLOTS.items()
-        if name in kept
-        and (rare or not how.of_decoders)
-        and (backbone.has_zipf or not how.by_frequency)
-    ]
-    places = [layers.index(i) * len(poolings) + poolings.index(slot) for i in needed]
-    return _slots(layers, poolings, places)
-
-
-def _slots(layers: list[int], poolings: list[str], asked: list[int]) -> Slots:
-    names = [f"{layer} {pooling}" for layer in layers for pooling in poolings]
-    return Slots(names, asked, layers, poolings)

@@ -14,6 +14,7 @@ import torch
 from safetensors import safe_open
 
 from skcalib.encoders.model.forward import first_position
+from skcalib.encoders.model.tokens import LONGEST
 
 # Kinds of encoder-decoders, as model_type in config.json, whose encoder can be used alone.
 ENCODER_OF = ("t5", "mt5", "umt5")
@@ -29,7 +30,6 @@ HEADS = re.compile(
 NUMBER = re.compile(r"\.\d+(?=\.)")  # of a block
 BUFFERS = {"position_ids", "token_type_ids", "inv_freq", "masked_bias"}  # once saved as weights
 FORMER = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-LONGEST = 2**20  # most tokens of a text, for any model
 
 
 def read(folder: Path) -> tuple[Any, Any]:

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from skcalib.encoders.model.backbone import Backbone
-from skcalib.encoders.model.pooling import Pooler, slots_of
-from skcalib.encoders.model.tokens import CONTINUES, SPACES
+from skcalib.encoders.model.pooling import Pooler
+from skcalib.encoders.model.tokens import CONTINUES, SPACES, Tokens
 from skcalib.encoders.poolings import POOLINGS, SLOTS
-from skcalib.encoders.recipe import Recipe, Slots
+from skcalib.encoders.recipe import Recipe
 
 
 class TokenTerms(NamedTuple):
@@ -32,9 +32,8 @@ class TokenTerms(NamedTuple):
 
 def token_terms(backbone: Backbone, recipe: Recipe, text: str) -> TokenTerms:
     """Return the terms of a text's tokens, float64; its pooling must be a mean."""
-    slots = slots_of(recipe, backbone, None)
-    ids = backbone.windows([text], recipe).ids
-    parts = [_of_window(backbone, recipe, slots, np.array(window)) for window in ids]
+    ids = backbone.tokens.windows([text], recipe).ids
+    parts = [_of_window(backbone, recipe, np.array(window)) for window in ids]
     weights = np.array([weight for *_, weight, _ in parts])
     weights /= weights.sum()
     shares = np.concatenate([w * p[0] for w, p in zip(weights, parts, strict=True)])
@@ -48,17 +47,16 @@ def token_terms(backbone: Backbone, recipe: Recipe, text: str) -> TokenTerms:
     if recipe.normalize:
         length = np.linalg.norm(terms.sum(axis=0))
         terms /= length if length > 0 else 1
-    tokens = backbone.tokenizer.convert_ids_to_tokens(numbers)
-    word_of = _word_of(backbone, tokens)
-    words = [_as_text(backbone, tokens, word_of == i) for i in range(word_of[-1] + 1)]
+    tokens = backbone.tokens.tokenizer.convert_ids_to_tokens(numbers)
+    word_of = _word_of(backbone.tokens, tokens)
+    words = [_as_text(backbone.tokens, tokens, word_of == i) for i in range(word_of[-1] + 1)]
     return TokenTerms(tokens, words, word_of, shares, terms)
 
 
-def _word_of(backbone: Backbone, tokens: list[str]) -> np.ndarray:
+def _word_of(kinds: Tokens, tokens: list[str]) -> np.ndarray:
     """Return the number of each token's word, by the marks of the tokenizer."""
-    tokenizer = backbone.tokenizer
-    special = np.isin(tokenizer.convert_tokens_to_ids(tokens), backbone.special_ids)
-    if backbone.marks_continuations:
+    special = np.isin(kinds.tokenizer.convert_tokens_to_ids(tokens), kinds.special_ids)
+    if kinds.marks_continuations:
         continues = np.array([token.startswith(CONTINUES) for token in tokens])
     else:
         continues = np.array([not token.startswith(SPACES) for token in tokens])
@@ -66,18 +64,18 @@ def _word_of(backbone: Backbone, tokens: list[str]) -> np.ndarray:
     return np.cumsum(~continues) - 1
 
 
-def _as_text(backbone: Backbone, tokens: list[str], chosen: np.ndarray) -> str:
+def _as_text(kinds: Tokens, tokens: list[str], chosen: np.ndarray) -> str:
     some = [tokens[i] for i in np.flatnonzero(chosen)]
-    return backbone.tokenizer.convert_tokens_to_string(some).strip() or "".join(some)
+    return kinds.tokenizer.convert_tokens_to_string(some).strip() or "".join(some)
 
 
 def _of_window(
-    backbone: Backbone, recipe: Recipe, slots: Slots, window: np.ndarray
+    backbone: Backbone, recipe: Recipe, window: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float, int]:
     """Shares and hidden states of the tokens of a window, its weight, and what it counts."""
-    lengths = np.array([len(window)])
-    special = np.isin(window, backbone.added_ids)
-    zipf = backbone.zipf[window] if SLOTS[recipe.slot].by_frequency else None
+    lengths, slots = np.array([len(window)]), recipe.slots
+    special = np.isin(window, backbone.tokens.added_ids)
+    zipf = backbone.tokens.zipf[window] if SLOTS[recipe.slot].by_frequency else None
     pooler = Pooler(
         lengths, special, zipf, slots, backbone.width, backbone.device, skip=recipe.skip
     )

@@ -1,14 +1,18 @@
-"""Texts to token ids: of their beginnings, or of windows that cover them."""
+"""The tokenizer of a model: texts to token ids, of their beginnings or of windows."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from skcalib.encoders.recipe import TEXT, around
-from skcalib.process.forks import fork_safe_lock
+from skcalib.encoders.model.zipf import zipf_weights
+from skcalib.encoders.recipe import Recipe
+from skcalib.process.forks import cached_property, fork_safe_lock
+
+TEXT = "{text}"  # stands for the text in a prompt
 
 # A text is cut before it is tokenized, after CHARACTERS for each token to keep, or later if
 # this gives too few tokens. The last MARGIN tokens before the cut are not trusted: the cut may
@@ -23,8 +27,16 @@ PIECE = 2**18  # characters of a text that is read whole; a longer one is read i
 SPACES = "\N{LOWER ONE EIGHTH BLOCK}", "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"
 CONTINUES = "##"  # marks a token that continues a word, in WordPiece
 
+LONGEST = 2**20  # most tokens of a text, for any model
+
 # One thread tokenizes at a time: a tokenizer may keep settings of its last call as state.
 _lock = fork_safe_lock()
+
+
+def around(prompt: str) -> tuple[str, str]:
+    """Return what a prompt puts before and after each text; before it without ``{text}``."""
+    before, _, after = prompt.partition(TEXT)
+    return before, after
 
 
 class Windows(NamedTuple):
@@ -51,6 +63,103 @@ class Frame(NamedTuple):
         n_before = _n_shared(self.before, ids)
         n_after = _n_shared(self.after[::-1], ids[::-1])
         return ids[n_before : len(ids) - n_after]
+
+
+class Tokens:
+    """The tokenizer of a model, and the kinds of its tokens.
+
+    Attributes
+    ----------
+    n_embedded : int
+        Number of tokens that the model embeds. A text with any other token is refused.
+    special_ids, added_ids, words, empty_ids : ndarray of int
+        Special tokens, and tokens that the model does not embed; the same without the unknown
+        token, which replaces a word of a text; all other tokens; tokens that are no content.
+    unknown_id : int or None
+        The token for words that are not in the vocabulary.
+    """
+
+    def __init__(self, tokenizer: Any, n_embedded: int):
+        self.tokenizer, self.n_embedded = tokenizer, n_embedded
+        around_text = self.ids_of("")
+        if max(around_text) >= n_embedded:
+            raise ValueError(
+                f"its tokenizer puts the token number {max(around_text)} around each text, but "
+                f"the model embeds {n_embedded} tokens. Save both to one folder again"
+            )
+        beyond = range(n_embedded, len(tokenizer))
+        self.special_ids = np.array(sorted({*tokenizer.all_special_ids, *beyond}))
+        # A decoder with a vocabulary for every word may name its end-of-text token here.
+        unknown = tokenizer.unk_token_id
+        self.unknown_id = None if unknown in around_text else unknown
+        self.added_ids = self.special_ids[self.special_ids != self.unknown_id]
+        self.empty_ids = empty_ids(tokenizer)
+        self.words = np.setdiff1d(np.arange(len(tokenizer)), self.special_ids)
+        if len(self.words) < 2:
+            raise ValueError("its tokenizer has no vocabulary. Save it again")
+        self._frames: dict[str, Frame] = {}
+
+    def __len__(self) -> int:
+        return len(self.tokenizer)
+
+    def windows(self, texts: Sequence[str], recipe: Recipe) -> Windows:
+        """Token ids of texts, in windows; refuse a token that the model does not embed."""
+        windows = tokenize(
+            self.tokenizer,
+            texts,
+            recipe.max_length,
+            prompt=recipe.prompt,
+            stride=recipe.stride,
+            side=recipe.truncation_side,
+        )
+        for token, row in zip(map(max, windows.ids), windows.rows, strict=True):
+            if token >= self.n_embedded:
+                raise ValueError(
+                    f"The text {texts[row]!r:.60} has the token {self._names()[token]!r}, "
+                    "which the model does not embed. Leave it out, or save the model again "
+                    "after resize_token_embeddings."
+                )
+        return windows
+
+    def lack_content(self, windows: Windows, prompt: str) -> np.ndarray:
+        """Which windows have no content between the tokens of a prompt."""
+        frame, empty = self.frame(prompt), {*self.empty_ids.tolist()}
+        return np.array([empty.issuperset(frame.inside(ids)) for ids in windows.ids])
+
+    def ids_of(self, text: str) -> list[int]:
+        """Token ids of a text, special ones included."""
+        return tokenize(self.tokenizer, [text], LONGEST).ids[0]
+
+    def frame(self, prompt: str) -> Frame:
+        """Tokens around each text: those of a prompt, and special ones."""
+        if prompt not in self._frames:
+            self._frames[prompt] = frame_of(self.tokenizer, prompt)
+        return self._frames[prompt]
+
+    @cached_property
+    def zipf(self) -> np.ndarray:
+        """Zipf weight of every token id, of shape (vocabulary,), or a ValueError."""
+        return zipf_weights(self._names(), self.special_ids.tolist())
+
+    @property
+    def has_zipf(self) -> bool:
+        """Whether the vocabulary is sorted by frequency."""
+        with suppress(ValueError):
+            return self.zipf is not None
+        return False
+
+    @cached_property
+    def marks_continuations(self) -> bool:
+        """Whether tokens that continue a word are marked, rather than those that begin one."""
+        tokens = self.tokenizer.get_vocab()
+        # A vocabulary may have a few tokens with the marks of the other kind.
+        n_continue, n_begin = (
+            sum(token.startswith(mark) for token in tokens) for mark in (CONTINUES, SPACES)
+        )
+        return n_continue > n_begin
+
+    def _names(self) -> list[str]:
+        return self.tokenizer.convert_ids_to_tokens(list(range(len(self))))
 
 
 def frame_of(tokenizer: Any, prompt: str) -> Frame:

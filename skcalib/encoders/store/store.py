@@ -4,17 +4,13 @@ import os
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass
-from numbers import Integral
 from pathlib import Path
 
-from skcalib.compat import Interval, StrOptions, validate_parameter_constraints
+from skcalib.compat import StrOptions, validate_parameter_constraints
 from skcalib.encoders.poolings import POOLINGS
 from skcalib.encoders.store.database import connect
 
-CONSTRAINTS = {
-    "dtype": [StrOptions({"float32", "float16"})],
-    "max_bytes": [Interval(Integral, 1, None, closed="left"), None],
-}
+CONSTRAINTS = {"dtype": [StrOptions({"float32", "float16"})]}
 
 
 @dataclass(eq=False)
@@ -40,15 +36,11 @@ class VectorStore:
         Poolings to keep, named as in `BertEncoder`; of "mean" and "max" also "_own". None
         keeps all, but "last", "weighted_mean" and "mean_without_first" only for decoders and
         encoders that use one of these. An encoder that needs another pooling raises an error.
-    max_bytes : int or None, default=None
-        Largest size of the file after each batch: the oldest vectors are deleted, but never
-        those of the batch, which may be hundreds of short texts. While a batch is written, a
-        journal of about three batches needs space as well.
 
     Raises
     ------
     ValueError
-        If `dtype`, `pooling` or `max_bytes` has another value.
+        If `dtype` or `pooling` has another value.
 
     Notes
     -----
@@ -85,11 +77,10 @@ class VectorStore:
     dtype: str = "float32"
     layers: Sequence[int] | None = None
     pooling: str | Sequence[str] | None = None
-    max_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        checked = {"dtype": self.dtype, "max_bytes": self.max_bytes}
-        validate_parameter_constraints(CONSTRAINTS, checked, type(self).__name__)
+        dtype = {"dtype": self.dtype}
+        validate_parameter_constraints(CONSTRAINTS, dtype, type(self).__name__)
         if not self._poolings or not set(self._poolings) <= set(POOLINGS):
             raise ValueError(
                 f"The 'pooling' parameter of VectorStore must be {StrOptions(set(POOLINGS))}, "

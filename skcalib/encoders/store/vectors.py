@@ -38,7 +38,7 @@ class Vectors:
         width: int,
         around: tuple[str, str] = ("", ""),
     ):
-        self.path, self._max_bytes, self._width = store._path, store.max_bytes, width
+        self.path, self._width = store._path, width
         self._around = around
         self._model = hashlib.blake2b(f"{model}|{width}|{store.dtype}".encode()).digest()
         row = [("key", "V16"), ("counts", "<i4", (4,)), ("vector", store.dtype, (width,))]
@@ -119,8 +119,6 @@ class Vectors:
             # Some texts may be in an older block already, damaged or from another process.
             places = [(key, block, row) for row, key in enumerate(keys)]
             db.executemany("INSERT OR REPLACE INTO texts VALUES (?, ?, ?)", places)
-            if self._max_bytes is not None:
-                _make_room(db, self._max_bytes)
             return True
 
         return bool(self._run("written", insert))
@@ -184,16 +182,3 @@ def _places(db: sqlite3.Connection, keys: list[bytes]) -> dict[int, list[tuple[i
             if key in position:  # a damaged index finds others
                 places.setdefault(block, []).append((position[key], row))
     return places
-
-
-def _make_room(db: sqlite3.Connection, max_bytes: int) -> None:
-    """Delete the oldest blocks, never the newest, until the file is small enough."""
-    size = "SELECT (page_count - freelist_count) * page_size"
-    size += " FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
-    while db.execute(size).fetchone()[0] > max_bytes:
-        oldest, newest = db.execute("SELECT min(block), max(block) FROM arrays").fetchone()
-        if oldest == newest:
-            break
-        for table in ("texts", "arrays"):
-            db.execute(f"DELETE FROM {table} WHERE block = ?", (oldest,))
-    db.executescript("PRAGMA incremental_vacuum")  # commits; free pages go back to the disk

@@ -21,14 +21,13 @@ from skcalib.inputs.vectors import (
 )
 from skcalib.similarity.details import mild_whitening
 from skcalib.similarity.duplicates.guard import guard_of_fit
-from skcalib.similarity.matcher.discoveries import likeness, most_false, q_values
+from skcalib.similarity.matcher.discoveries import Decoys, q_values
 from skcalib.similarity.matcher.pairs import (
     NEAREST,
     PairScores,
     Records,
     candidates,
-    mean_by_rank,
-    mutual,
+    mutual_pairs,
 )
 from skcalib.similarity.matcher.spelling import Spelling
 from skcalib.similarity.space import Side, TextSpace
@@ -101,11 +100,13 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
     Candidates are pairs in which each record is the best of the other. The same pairs *within*
     each list are false, since a list has each thing once; they show how similar different
     things are, also variants of one product. This gives the false discovery rate [2]_ of each
-    score. Where lists differ in style, records are more similar to those of their own; their
-    scores are scaled by how much more so beyond the nearest. **It cannot be known from the
-    lists** if each has one variant of a product, and these differ; use a `guard`. Near copies
-    in a list count as different things: remove them first, with `Duplicates`. Equal records of
-    a list count once; the first one is listed.
+    score. Where lists differ in style, records are more similar to those of their own. The
+    next pairs, which are mutual nearest ones without the first, show by how much, and the
+    scores within the lists are scaled. Of real and simulated lists, on average over draws, at
+    most 6 % of the pairs were false at a promise of 5 %, 11 % at 10 %, and 21 % at 20 %.
+    **It cannot be known from the lists** if each has one variant of a product, and these
+    differ; use a `guard`. Near copies in a list count as different things: remove them first,
+    with `Duplicates`. Equal records of a list count once; the first one is listed.
 
     References
     ----------
@@ -177,7 +178,19 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
                 "the encoder, as in Matcher(encoder, guard=...), and pass texts."
             )
         self._guard, self._details = guard_of_fit(self.guard), list[Any]()
-        texts = self._fit_input(A, B)
+        self._space: TextSpace | None = None
+        self._spelling: Spelling | None = None
+        self._width: int | None = None
+        texts: list[list[str]] | list[None] = [None, None]
+        if self.encoder is None:
+            # scikit-learn's check, which learns the names of features, calls its input X.
+            self._width = check_vectors(A, name="A", ensure_min_samples=0).shape[1]
+            checked_rows(self, A, reset=True, ensure_min_samples=0)
+        else:
+            texts = [as_texts(A, "A"), as_texts(B, "B")]
+            self._space = TextSpace(self.encoder)
+            self._space.fit_vectors(distinct([*texts[0], *texts[1]])[0])
+            self._spelling = Spelling().fit(*texts)
         units = [self._unit(own, name) for own, name in zip((A, B), "AB", strict=True)]
         kept = [_different(unit) for unit in units]
         for name, unit, rows in zip("AB", units, kept, strict=True):
@@ -198,29 +211,10 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         self._means = [unit.mean(axis=0, dtype=np.float64) for unit in units]
         self._projection = mild_whitening(POWER, *zip(units, self._means, strict=True))
         lists = [
-            self._records(
-                unit,
-                side,
-                None if texts is None else [texts[side][i] for i in rows],
-                learns=True,
-            )
-            for side, (unit, rows) in enumerate(zip(units, kept, strict=True))
+            self._records(unit, side, [own[row] for row in rows] if own else None, learns=True)
+            for side, (unit, rows, own) in enumerate(zip(units, kept, texts, strict=True))
         ]
         return self._match(lists, kept)
-
-    def _fit_input(self, A: Any, B: Any) -> list[list[str]] | None:
-        """Fit the encoder and the n-grams on the texts of both lists, or check vectors."""
-        self._space, self._spelling, self._width = None, None, None
-        if self.encoder is None:
-            # scikit-learn's check, which learns the names of features, calls its input X.
-            self._width = check_vectors(A, name="A", ensure_min_samples=0).shape[1]
-            checked_rows(self, A, reset=True, ensure_min_samples=0)
-            return None
-        texts = [as_texts(A, "A"), as_texts(B, "B")]
-        self._space = TextSpace(self.encoder)
-        self._space.fit_vectors(distinct([*texts[0], *texts[1]])[0])
-        self._spelling = Spelling().fit(*texts)
-        return texts
 
     def _match(self, lists: list[Records], kept: list[np.ndarray]) -> Self:
         """List the pairs of different records; ``kept`` are their rows in the input."""
@@ -235,19 +229,27 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         self._second, self._rows = second, kept[1]
         self._best = np.full(len(second.vectors), -np.inf)
         np.maximum.at(self._best, j, scores)
-        found = mutual(i, j, scores)
-        sizes = [len(own.vectors) for own in lists]
-        decoys = self._decoys(lists, indexes, (i, j, scores), len(found))
-        pairs = np.column_stack([kept[0][i[found]], kept[1][j[found]]])
-        order = np.argsort(-scores[found], kind="stable")
-        scores, q = scores[found][order], q_values(scores[found], decoys, sizes)[order]
-        self.mutual_pairs_, self.mutual_q_values_ = pairs[order], q
+        nearest, others = mutual_pairs(i, j, scores)
+        nearest = nearest[np.argsort(-scores[nearest], kind="stable")]
+        decoys = [self._decoys(*of_list) for of_list in zip(lists, indexes, strict=True)]
+        q = q_values(scores[nearest], scores[others], decoys)
+        self.mutual_pairs_ = np.column_stack([kept[0][i[nearest]], kept[1][j[nearest]]])
+        self.mutual_q_values_ = q
         n = np.count_nonzero(q <= self.false_discovery_rate)
         self.pairs_, self.q_values_ = self.mutual_pairs_[:n], q[:n]
-        self.scores_ = scores[:n]
-        self.threshold_ = float(scores[n - 1]) if n else np.inf
-        self._warn_of_few(min(sizes))
+        self.scores_ = scores[nearest[:n]]
+        self.threshold_ = float(self.scores_[-1]) if n else np.inf
+        self._warn_of_few(min(own.size for own in decoys))
         return self
+
+    def _decoys(self, own: Records, index: Any) -> Decoys:
+        """Return the scores of pairs of a list, which are false."""
+        of_list = PairScores.fitted(own, own, like=self._scores)
+        i, j, scores = of_list.best(own, own, *candidates(own, own, index, same=True))
+        nearest, others = (
+            scores[pairs[i[pairs] < j[pairs]]] for pairs in mutual_pairs(i, j, scores)
+        )
+        return Decoys(nearest, others, len(own.vectors))
 
     def _warn_of_few(self, size: int) -> None:
         """Warn of no pair, or of a list of a few different records."""
@@ -265,32 +267,6 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
                 f"A list has {size} different records. The rate of false pairs can "
                 f"hardly be estimated from fewer than {FEW}: check the pairs."
             )
-
-    def _decoys(
-        self,
-        lists: list[Records],
-        indexes: list[Any],
-        across: tuple[np.ndarray, np.ndarray, np.ndarray],
-        n_pairs: int,
-    ) -> list[np.ndarray]:
-        """Return the scores of pairs of each list, which are false, as false ones of both.
-
-        ``across`` are rows, columns and scores of pairs of both lists, of which ``n_pairs`` are
-        of mutual nearest records.
-        """
-        (i, j, scores), sizes, decoys, by_rank = across, [], [], []
-        for own, index in zip(lists, indexes, strict=True):
-            of_list = PairScores.fitted(own, own, like=self._scores)
-            a, b, within = of_list.best(own, own, *candidates(own, own, index, same=True))
-            found = mutual(a, b, within)
-            sizes.append(len(own.vectors))
-            decoys.append(within[found[a[found] < b[found]]])
-            by_rank.append(mean_by_rank(a, within, sizes[-1]))
-        n_true = n_pairs - most_false(n_pairs, [*map(len, decoys)], sizes)
-        for side, (rows, size) in enumerate(zip((i, j), sizes, strict=True)):
-            ranks = mean_by_rank(rows, scores, size), by_rank[side]
-            decoys[side] *= likeness(*ranks, size / sizes[1 - side], n_true / size)
-        return decoys
 
     def predict(self, X: Any) -> np.ndarray:
         """Row of the second list that is the partner of each record, or -1.

@@ -135,7 +135,16 @@ def candidates(
     return rows[kept], columns[kept]
 
 
-def mutual(i: np.ndarray, j: np.ndarray, scores: np.ndarray) -> np.ndarray:
+def mutual_pairs(
+    i: np.ndarray, j: np.ndarray, scores: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places of mutual nearest pairs, and of those without the former, the next."""
+    nearest = _mutual(i, j, scores)
+    rest = np.delete(np.arange(len(scores)), nearest)
+    return nearest, rest[_mutual(i[rest], j[rest], scores[rest])]
+
+
+def _mutual(i: np.ndarray, j: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Return the places of the pairs that are the best of their row and of their column.
 
     Of ties the first pair counts.
@@ -143,16 +152,3 @@ def mutual(i: np.ndarray, j: np.ndarray, scores: np.ndarray) -> np.ndarray:
     order = np.lexsort((j, i, -scores))
     of_rows, of_columns = (np.unique(at[order], return_index=True)[1] for at in (i, j))
     return order[np.intersect1d(of_rows, of_columns)]
-
-
-def mean_by_rank(rows: np.ndarray, scores: np.ndarray, n_rows: int) -> np.ndarray:
-    """Mean score of the best pair of each row, of the second best and so on.
-
-    Only ranks count that most rows have, `NEAREST` at most.
-    """
-    order = np.lexsort((-scores, rows))
-    starts = np.searchsorted(rows[order], np.arange(n_rows))
-    rank = np.arange(len(rows)) - starts[rows[order]]
-    n_with = np.bincount(rank)
-    means = np.bincount(rank, scores[order]) / n_with
-    return means[2 * n_with > n_rows][:NEAREST]

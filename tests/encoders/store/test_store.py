@@ -142,7 +142,6 @@ def test_a_text_takes_as_many_bytes_as_the_page_says(tiny_bert, tmp_path):
     {
         "pooling": ["sum", (), ["cls", "sum"]],
         "dtype": ["int8"],
-        "max_bytes": ["1MB", 0],
     }.items(),
 )
 def test_options_of_a_store_are_checked(tmp_path, option, values):
@@ -198,15 +197,6 @@ def test_store_tells_and_forgets_what_it_holds(tmp_path):
     store.clear()
     assert len(store) == 0
     assert store.n_bytes < sizes[0]  # all pages are given back
-
-
-def test_size_is_bounded_and_the_oldest_go_first(tmp_path, probe):
-    store = VectorStore(tmp_path, max_bytes=2_000_000)
-    assert 1_500_000 < max(fill(store)) <= 2_000_000
-    assert 100 < len(store) < 500
-    ones = Counting(lambda texts: np.ones((len(texts), 1000)))
-    TextEncoder(ones, memory=store, name="ones").fit_transform(["new", "0 0", "19 0"])
-    assert {*ones.asked} - {probe, "19 0"} == {"new", "0 0"}
 
 
 def test_store_is_a_plain_parameter(tiny_bert, texts, tmp_path):

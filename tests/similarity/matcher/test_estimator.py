@@ -8,7 +8,7 @@ from sklearn.neighbors import KNeighborsTransformer
 
 from skcalib import DetailGuard, Matcher
 from skcalib.datasets import load_docstrings
-from skcalib.similarity.matcher.discoveries import q_values
+from skcalib.similarity.matcher.discoveries import Decoys, q_values
 
 WIDTH = 32
 
@@ -71,10 +71,10 @@ def test_share_of_false_pairs_is_as_promised(shared, groups):
 @pytest.mark.parametrize("shared", [20, 50, 100, 200, 300])
 def test_few_partners_are_listed_if_they_stand_out_and_q_values_are_true(shared):
     false, true = shares((0.05, 0.2), 20, lambda s: (*lists(s, 300, shared, 0.3), shared))
-    assert true >= 0.95 * shared
+    assert true >= 0.94 * shared
     assert false[0] <= 0.06
     if 20 < shared < 200:  # where there are enough false ones to list
-        assert 0.1 <= false[1] <= 0.25
+        assert 0.09 <= false[1] <= 0.25
 
 
 def families(seed, share, n=300, n_families=300, noise=0.3):
@@ -128,7 +128,7 @@ def in_own_styles(seed, shared=60, n=120):
 
 def test_a_style_of_each_list_hides_no_partners():
     false, true = shares((0.05,), 15, in_own_styles)
-    assert true >= 30  # 0 if decoys count as they are
+    assert true >= 40  # of 52 that are mutual nearest; 0 if decoys count as they are
     assert false[0] <= 0.06
 
 
@@ -235,14 +235,17 @@ def test_q_values_bound_the_share_of_false_scores():
     for _ in range(200):
         # Of 160 records of each list 120 have no partner, and half of these a nearest one.
         false, true = rng.normal(size=60), rng.normal(size=40) + 3
-        decoys = [rng.normal(size=53) for _ in range(2)]
-        q = q_values(np.r_[false, true], decoys, [160, 160])
+        decoys = [Decoys(rng.normal(size=53), rng.normal(size=53) - 1, 160) for _ in "AB"]
+        # Of a record with a partner the next pair is as the nearest one within the list.
+        others = np.r_[rng.normal(size=13), rng.normal(size=40) - 1]
+        q = q_values(np.r_[false, true], others, decoys)
         listed = q <= 0.1
         shares.append(listed[:60].sum() / max(listed.sum(), 1))
         rising = q[np.argsort(np.r_[false, true])]
         assert (rising[1:] <= rising[:-1]).all()
     assert 0.02 < np.mean(shares) <= 0.11
-    assert len(q_values(np.empty(0), [np.empty(0)] * 2, [5, 5])) == 0
+    nothing = np.empty(0)
+    assert len(q_values(nothing, nothing, [Decoys(nothing, nothing, 5)] * 2)) == 0
 
 
 def test_records_of_the_fit_and_new_ones_get_their_partner_or_none():
