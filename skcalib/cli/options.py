@@ -20,7 +20,7 @@ def add_encoding(add: Callable[..., Any]) -> None:
     """Add the arguments that determine how texts are encoded."""
     words = "put before each text, or around {text}; default: what the model's folder declares"
     add("--prompt", help=words)
-    whole = "cut texts off at the model's limit, or read them whole in windows; default: cut"
+    whole = "cut texts off at the model's limit, or read all of them in windows; default: cut"
     add("--overflow", choices=("cut", "windows"), default="cut", help=whole)
     add("--memory", help="folder that keeps vectors, so that each text is encoded only once")
 

@@ -15,8 +15,8 @@ from skcalib.encoders.recipe import Recipe, Slots
 from skcalib.encoders.sources import BLOCK, Model, Records, Show
 from skcalib.encoders.store.store import VectorStore
 
-# Limits of a block if texts are encoded whole: the number of their characters, and the bytes of
-# vectors of texts whose windows are not complete.
+# Limits of a block of texts that are read in windows: the number of their characters, and the
+# bytes of vectors that wait for other windows of their texts.
 CHARACTERS, HELD = 2**20, 2**27
 
 

@@ -1,4 +1,4 @@
-"""The tokenizer of a model: texts to token ids, of their beginnings or of windows."""
+"""The tokenizer of a model: texts to token ids, cut off or in windows."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -20,7 +20,7 @@ TEXT = "{text}"  # stands for the text in a prompt
 CHARACTERS, MARGIN = 16, 128
 # The tokenizer needs about a hundred bytes for each character at once.
 CHARACTERS_AT_ONCE = 2**22
-PIECE = 2**18  # characters of a text that is read whole; a longer one is read in pieces
+PIECE = 2**18  # characters of a text that are tokenized at once, if all of it is read
 
 # The space in vocabularies of SentencePiece and of byte-level tokenizers. Before an unknown
 # word it is a separate token.
@@ -44,7 +44,7 @@ class Windows(NamedTuple):
 
     ids: list[Any]
     rows: np.ndarray  # (n,) the text of each
-    is_cut: np.ndarray  # (n,) whether its text goes on where no window follows
+    is_cut: np.ndarray  # (n,) whether a part of its text is in no window
 
 
 class Frame(NamedTuple):
@@ -184,7 +184,7 @@ def frame_of(tokenizer: Any, prompt: str) -> Frame:
 
 
 def empty_ids(tokenizer: Any) -> np.ndarray:
-    """Ids of tokens without content: special ones, the unknown one, single spaces."""
+    """Return the ids of tokens without content: special ones, the unknown one, a space."""
     spaces = tokenizer.convert_tokens_to_ids([*SPACES])
     return np.array(sorted({*tokenizer.all_special_ids, *spaces} - {None}), int)
 
