@@ -60,7 +60,7 @@ def fit_queries(
     if unit is None:
         return side, None
     if X is None:
-        asked = {row.tobytes() for row in unit}
+        asked = {row.tobytes() for row in unit if row.any()}
         equal = len({key for row in stored if (key := row.tobytes()) in asked})
     else:
         equal = len({*texts} & {*X})
