@@ -31,6 +31,7 @@ def check_queries(estimator: Any, y: Any, queries: Any) -> None:
             f"{name}.fit got texts or vectors as y, which it ignores. Pass a sample of queries "
             "by name: fit(documents, queries=past_queries)."
         )
+    # A pipeline passes parameters of a step on as they are, and says nothing of itself.
     frame = inspect.currentframe() if queries is not None else None
     while frame is not None:
         pipeline = frame.f_locals.get("self")

@@ -152,7 +152,7 @@ class SearchIndex:
         return DenseSparse(dense, sparse)
 
     def ask(self, texts: list[str]) -> DenseSparse:
-        """Encode queries that are texts for sure."""
+        """Encode queries that are texts, as `as_texts` returns them."""
         space: Any = self.query_side.space
         return self.queries(space.unit(texts), texts)
 
