@@ -28,7 +28,7 @@ from skcalib.process import caches
 # Number of texts that are read, looked up on disk, tokenized and sorted together: enough for
 # lengths to repeat, few enough for texts and token ids to need little memory.
 BLOCK = 16384
-TURN = 1024  # texts that a worker encodes before it lets others have their turn
+TURN = 1024  # texts that a worker encodes before another one gets its turn
 
 Show = Callable[[str], None]  # shows a note at the progress bar
 
@@ -38,8 +38,8 @@ class Records(NamedTuple):
 
     rows: np.ndarray  # (b,) positions among the texts
     vectors: np.ndarray  # (b, n_slots, width)
-    # (b, 4) int32: tokens pooled, own, unknown; whether the text was cut. In a text without
-    # content all own ones count as unknown.
+    # (b, 4) int32: numbers of tokens that are pooled, own and unknown, and whether the text was
+    # cut. If a text has no content, all its own tokens count as unknown.
     counts: np.ndarray
     kept: bool = True  # False if a disk could not keep them
 
@@ -49,10 +49,10 @@ _notes: ContextVar[dict[str, bool] | None] = ContextVar("notes", default=None)
 
 @contextmanager
 def noting_content() -> Iterator[dict[str, bool]]:
-    """Yield a dict in which encoders note, for each text of a call, whether it has content.
+    """Yield a dict in which encoders record, for each text of a call, whether it has content.
 
-    Only they see its tokens. They may be anywhere in a pipeline, a union or a search; if
-    several encode a text, it has content if one of them knows any of it.
+    Only an encoder sees the tokens of a text, and it may be anywhere in a pipeline, a union or
+    a search. A text has content if at least one encoder knows one of its tokens.
     """
     notes: dict[str, bool] = {}
     token = _notes.set(notes)
@@ -65,9 +65,9 @@ def noting_content() -> Iterator[dict[str, bool]]:
 class WithMemory:
     """Mixin of an encoder with a parameter ``memory``, a folder or store on this machine.
 
-    A fitted one leaves it behind when it is pickled, so that nothing is written where it is
-    loaded. One that is not fitted, such as that of a worker of a search, keeps it, and so do
-    copies within a process.
+    The pickle of a fitted encoder has no memory, so that nothing is written where it is loaded.
+    An encoder that is not fitted, such as one that a search sends to its workers, keeps it, and
+    so do copies within a process.
     """
 
     memory: Any
@@ -129,7 +129,7 @@ class Disk:
     def key(self) -> Hashable:
         """Key of the vectors in memory; a new, cleared or unreadable store gets a new one.
 
-        So texts that such a store lacks reach the store, and memory does not answer for them.
+        So a store also gets the texts that memory already has under other keys.
         """
         return self._model.key, self._dtype, self._stored.store_id or object()
 
@@ -172,7 +172,7 @@ class Disk:
         for records in batches:
             encoded = [new[row] for row in records.rows]
             _check_entries(records.vectors, encoded, self._dtype, self.cause)
-            # Return exactly the bits that will be read later.
+            # Return the bits that a later call will read.
             vectors = records.vectors.astype(self._dtype).astype(np.float32, copy=False)
             kept = self._stored.write(encoded, model.slots.names, vectors, records.counts)
             vectors = vectors[:, model.slots.asked]
@@ -286,6 +286,6 @@ def _of_block(
     if (notes := _notes.get()) is not None:
         for text, has in zip(unique, has_content.tolist(), strict=True):
             notes[text] = has or notes.get(text, False)
-    # In a text without tokens of its own the special ones count as own: these are known.
+    # The special tokens of an empty text count as its own, but none of them is unknown.
     counts[unknown == counts[:, 0], 1:3] = 0
     return vectors if len(unique) == len(inverse) else vectors[inverse], times @ counts[:, 1:]

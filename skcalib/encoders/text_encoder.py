@@ -33,7 +33,7 @@ from skcalib.inputs.texts import TextTransformer, as_texts, distinct
 from skcalib.process.forks import cached_property
 
 TOKENS = 512  # of a text that are read for content
-# Kept in every store, so that a model can be compared with that of the stored vectors.
+# Every store has its vector, by which the model of a store is compared with another.
 PROBE = "The text by which a store tells its model from others, such as 1, 2 or 3."
 
 
@@ -106,7 +106,7 @@ class TextEncoder(WithMemory, TextTransformer):
     }
 
     def __sklearn_clone__(self) -> Self:
-        # A deep copy of the model may fail, and would have to encode every text again.
+        # A deep copy of the model may fail, and would encode every text again.
         twin = type(self)(**self.get_params(deep=False))
         twin._shared = copy.copy(self._text_model())  # with a batch size of its own
         if hasattr(self, "_sklearn_output_config"):
@@ -222,10 +222,10 @@ def _only(slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
 class Key:
     """Identity of a model's vectors in memory, which clones of an encoder share.
 
-    It is not the model itself, which would stay in memory with its vectors.
+    The model itself would be no good key: the cached vectors would keep it in memory.
     """
 
-    width: int = 0  # until the first answer
+    width: int = 0  # 0 until the model has answered
 
 
 class TextModel(Model):

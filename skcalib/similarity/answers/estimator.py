@@ -68,7 +68,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         The fitted clone, which has the questions as its documents. Their vectors, before the
         hubs, and their words are moved halfway to the mean of those with the same answer.
     threshold_ : float
-        Score that a question must exceed to get an answer.
+        Score that a question must reach to get an answer.
     confidence_ : float or None
         Probability that the rate holds for this fit; None where it holds on average, or without
         `unanswerable` questions.
@@ -248,7 +248,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         """
         scores, rows = self._best(X)
         answers = self.answers_[rows]
-        answers[~(scores > self.threshold_)] = None  # nor where a score is NaN
+        answers[~(scores >= self.threshold_)] = None  # nor where a score is NaN
         return answers
 
     def decision_function(self, X: Any) -> np.ndarray:
