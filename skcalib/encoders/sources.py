@@ -145,21 +145,16 @@ class Disk:
                     new = yield from self._known(texts, rows[start : start + size])
                     yield from self._new(texts, new, show)
 
-    def read(self, texts: Sequence[str]) -> Records:
-        """Return what the store has for some texts."""
-        slots = self._model.slots
-        asked = [slots.names[i] for i in slots.asked]
-        known, vectors, counts = self._stored.read(texts, asked)
-        return Records(np.flatnonzero(known), vectors[known], counts[known])
-
     def _known(
         self, texts: Sequence[str], rows: np.ndarray
     ) -> Generator[Records, None, np.ndarray]:
         """Yield what the store has for some rows of the texts; return the other rows."""
-        records = self.read([texts[row] for row in rows])
-        if len(records.rows):
-            yield records._replace(rows=rows[records.rows])
-        return np.delete(rows, records.rows)
+        slots = self._model.slots
+        asked = [slots.names[i] for i in slots.asked]
+        known, vectors, counts = self._stored.read([texts[row] for row in rows], asked)
+        if known.any():
+            yield Records(rows[known], vectors[known], counts[known])
+        return rows[~known]
 
     def _new(self, texts: Sequence[str], rows: np.ndarray, show: Show) -> Iterator[Records]:
         """Yield the model's slots of some rows of the texts, and keep every slot."""
@@ -204,9 +199,9 @@ def recall(
 ) -> Generator[Records, None, None]:
     """Yield the requested slots of distinct texts, from memory or else from the source."""
     known, key = np.zeros(len(texts), dtype=bool), source.key
-    for remembered in caches.VECTORS.read(key, texts):
-        known[remembered.rows] = True
-        yield Records(*remembered)
+    for rows, vectors, counts in caches.VECTORS.read(key, texts):
+        known[rows] = True
+        yield Records(rows, vectors, counts)
     if known.all():
         return
     rows, new = np.flatnonzero(~known), list(compress(texts, ~known))
@@ -234,10 +229,12 @@ def vectors_of(
     ``merge(slots, counts)`` makes vectors, (b, n), from the requested slots. The array grows in
     place by a 32nd at a time, so that memory never holds it twice.
     """
-    bar: Any = nullcontext(_silent)
+    bar: Any = nullcontext(silent)
     if verbose:
         bar = progress(total, unit="text", desc="encode", verbose=True)
-    with bar as advance, _opened(model, memory) as source:
+    store = store_of(memory)
+    asked: Any = nullcontext(model) if store is None else closing(Disk(store, model))
+    with bar as advance, asked as source:
         of_blocks = (_of_block(*block, source, merge, advance) for block in blocks)
         vectors, counts = next(of_blocks)
         n_rows = len(vectors)
@@ -253,14 +250,8 @@ def vectors_of(
     return vectors, counts
 
 
-def _silent(n: int, note: str = "") -> None:
+def silent(*progress: Any) -> None:
     """Show no progress."""
-
-
-def _opened(model: Model, memory: Any) -> Any:
-    """Context with the source to ask: the model, or a disk that asks it."""
-    store = store_of(memory)
-    return nullcontext(model) if store is None else closing(Disk(store, model))
 
 
 def _of_block(

@@ -25,6 +25,7 @@ from skcalib.encoders.sources import (
     Show,
     WithMemory,
     recall,
+    silent,
     store_of,
     vectors_of,
 )
@@ -209,10 +210,6 @@ class TextEncoder(WithMemory, TextTransformer):
         return hasattr(self, "_n_features_out")
 
 
-def _silent(note: str) -> None:
-    """Show no note."""
-
-
 def _only(slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Vectors, (b, n), of the only slot, (b, 1, n)."""
     return slots[:, 0]
@@ -248,14 +245,14 @@ class TextModel(Model):
 
     @cached_property
     def _probe(self) -> np.ndarray:
-        [records] = recall([PROBE], self, _silent)
+        [records] = recall([PROBE], self, silent)
         return records.vectors
 
     def compare(self, store: VectorStore) -> None:
         """Refuse a store that has another vector of `PROBE` than the model returns."""
         asked = self._probe
         with closing(Disk(store, self)) as disk:
-            [kept] = disk.encode([PROBE], _silent)
+            [kept] = disk.encode([PROBE], silent)
         # The same model rounds differently on another machine; float16, to 11 bits.
         if np.linalg.norm(kept.vectors - asked) > 0.05 * np.linalg.norm(asked):
             raise ValueError(

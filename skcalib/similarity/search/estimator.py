@@ -177,7 +177,11 @@ class SearchEncoder(TextTransformer):
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
         "query_encoder": "no_validation",
-        "lexical": [StrOptions({"characters"}), HasMethods(["fit", "transform"]), None],
+        "lexical": [
+            StrOptions({"characters"}),
+            HasMethods(["fit_transform", "transform"]),
+            None,
+        ],
         "power": [Interval(Real, 0, 1, closed="both")],
         "hub_weight": [Interval(Real, 0, 1, closed="both")],
         "neighbors": [HasMethods(["fit", "transform"]), None],

@@ -76,14 +76,13 @@ class SearchIndex:
                 "Set the encoder of the documents, too, and pass texts."
             )
         document_side, unit, texts = Side.fitted(search, X)
-        has_content = np.any(unit, axis=1)
+        has_content = unit.any(axis=1)
         if has_content.sum() < 2:
             raise ValueError(
                 f"Got n_samples={len(unit)} documents, {has_content.sum()} of them with "
                 "content; a search ranks two or more. Pass all documents in one list."
             )
-        content = unit if has_content.all() else unit[has_content]
-        query_side, bank = fit_queries(search, document_side, content, texts, queries)
+        query_side, bank = fit_queries(search, document_side, unit, texts, queries)
         sides, vectors = TwoSides.learned(
             unit,
             None if bank is None else bank.unit,
@@ -153,7 +152,7 @@ class SearchIndex:
         return DenseSparse(dense, sparse)
 
     def ask(self, texts: list[str]) -> DenseSparse:
-        """Encode queries that are texts for sure."""
+        """Encode queries that are texts, as `as_texts` returns them."""
         space: Any = self.query_side.space
         return self.queries(space.unit(texts), texts)
 
