@@ -248,11 +248,11 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         """
         scores, rows = self._best(X)
         answers = self.answers_[rows]
-        answers[~(scores >= self.threshold_)] = None  # nor where a score is NaN
+        answers[scores < self.threshold_] = None
         return answers
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Best scores minus the threshold: positive where an answer is given.
+        """Best scores minus the threshold: 0 or more where an answer is given.
 
         Parameters
         ----------

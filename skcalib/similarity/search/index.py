@@ -173,7 +173,7 @@ class SearchIndex:
         """Return each query's best score with a document that it allows, and the row of it.
 
         ``allows`` gets numbers of queries, (n, 1), and rows of documents, (n, k). The search
-        widens until it finds one, or the others score ``least`` at most. After ``most``
+        widens until it finds one, or the others score less than ``least``. After ``most``
         documents, the score is that of the last one, which the others do not exceed.
         """
         best, found = np.full(len(asked.dense), NONE), np.zeros(len(asked.dense), np.intp)
@@ -190,5 +190,5 @@ class SearchIndex:
             if k >= most:
                 best[left[~has]] = last[~has]
                 break
-            left, k = left[~has & (last > least)], 4 * k
+            left, k = left[~has & (last >= least)], 4 * k
         return best, found
