@@ -76,14 +76,13 @@ class SearchIndex:
                 "Set the encoder of the documents, too, and pass texts."
             )
         document_side, unit, texts = Side.fitted(search, X)
-        has_content = np.any(unit, axis=1)
+        has_content = unit.any(axis=1)
         if has_content.sum() < 2:
             raise ValueError(
                 f"Got n_samples={len(unit)} documents, {has_content.sum()} of them with "
                 "content; a search ranks two or more. Pass all documents in one list."
             )
-        content = unit if has_content.all() else unit[has_content]
-        query_side, bank = fit_queries(search, document_side, content, texts, queries)
+        query_side, bank = fit_queries(search, document_side, unit, texts, queries)
         sides, vectors = TwoSides.learned(
             unit,
             None if bank is None else bank.unit,
@@ -153,7 +152,7 @@ class SearchIndex:
         return DenseSparse(dense, sparse)
 
     def ask(self, texts: list[str]) -> DenseSparse:
-        """Encode queries that are texts for sure."""
+        """Encode queries that are texts, as `as_texts` returns them."""
         space: Any = self.query_side.space
         return self.queries(space.unit(texts), texts)
 
@@ -174,7 +173,7 @@ class SearchIndex:
         """Return each query's best score with a document that it allows, and the row of it.
 
         ``allows`` gets numbers of queries, (n, 1), and rows of documents, (n, k). The search
-        widens until it finds one, or the others score ``least`` at most. After ``most``
+        widens until it finds one, or the others score less than ``least``. After ``most``
         documents, the score is that of the last one, which the others do not exceed.
         """
         best, found = np.full(len(asked.dense), NONE), np.zeros(len(asked.dense), np.intp)
@@ -191,5 +190,5 @@ class SearchIndex:
             if k >= most:
                 best[left[~has]] = last[~has]
                 break
-            left, k = left[~has & (last > least)], 4 * k
+            left, k = left[~has & (last >= least)], 4 * k
         return best, found

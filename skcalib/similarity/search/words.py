@@ -37,10 +37,7 @@ class Words:
                 vectorizer, vectors = _fit_pieces(texts)
             else:
                 vectorizer = clone(lexical)
-                if hasattr(vectorizer, "fit_transform"):  # it reads the texts once
-                    vectors = vectorizer.fit_transform(texts)
-                else:
-                    vectors = vectorizer.fit(texts).transform(texts)
+                vectors = vectorizer.fit_transform(texts)
         except ValueError as error:
             raise ValueError(
                 f"lexical={lexical!r:.80} cannot be fitted on the documents: {error} Choose "
