@@ -39,7 +39,7 @@ def numbered(row, name):
 
 def cosines(ink):
     """Cosines of a raw language model and of an encoder, before and after."""
-    figure, axes = plt.subplots(4, sharex=True, figsize=(7, 5.6), layout="constrained")
+    figure, axes = plt.subplots(4, sharex=True, figsize=(7, 4.3), layout="constrained")
     for ax, row in zip(axes, records_of(RESULTS / "cosines.csv"), strict=True):
         for kind, label in KINDS.items():
             bins = numbered(row, kind)
@@ -52,11 +52,11 @@ def cosines(ink):
         shares = f"1 % of different,\n{row['related above']} % of the same"
         side = (-6, "right") if threshold > 0.6 else (6, "left")
         place = {"xytext": (side[0], 0), "textcoords": "offset points", "ha": side[1]}
-        ax.annotate(f"above {threshold:.2f}: {shares}", (threshold, 1.7), va="top", **place)
-        ax.set(yticks=[], ylim=(0, 1.7), xlim=(-0.4, 1))
-        ax.set_title(f"{row['model']}, {row['step']}", loc="left", y=0.72, weight="bold")
+        ax.annotate(f"above {threshold:.2f}: {shares}", (threshold, 1.95), va="top", **place)
+        ax.set(yticks=[], ylim=(0, 1.95), xlim=(-0.4, 1))
+        ax.set_title(f"{row['model']}, {row['step']}", loc="left", y=0.68, weight="bold")
         ax.spines["left"].set_visible(False)
-    axes[0].legend(loc="lower left")
+    axes[0].legend(loc="lower left", labelspacing=0.1)
     ax.set(xlabel="cosine of two questions")
     return figure
 

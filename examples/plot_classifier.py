@@ -97,9 +97,11 @@ for name, features in frozen.items():
 
 # %%
 # joblib pickles the winner for a server. The file holds the calibration and the classifier.
-# The server loads BERT from the same name or folder of a model. The memory stays here.
+# After ``store_weights_in_pickle`` it also holds BERT; otherwise a server loads that from the
+# same name or folder of a model. The memory stays here.
 
 winner = search.best_estimator_
+winner["encode"].store_weights_in_pickle()
 path = f"{folder.name}/classifier.joblib"
 joblib.dump(winner, path)
 loaded = joblib.load(path)

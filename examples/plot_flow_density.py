@@ -75,5 +75,6 @@ print(f"flow      {flow.score(X):6.2f} nats")
 # models of the same vectors.
 
 for scale in (1.0, 0.25):
-    bits = clone(flow).fit(scale * X).bits_per_dim(scale * X)
+    nats = clone(flow).fit(scale * X).score(scale * X)
+    bits = -nats / (X.shape[1] * np.log(2))
     print(f"data times {scale:<7} {bits:6.2f} bits per dimension")

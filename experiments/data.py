@@ -121,33 +121,30 @@ def cranfield() -> Collection:
 
 
 class Match(NamedTuple):
-    """Texts of a fit and two lists of texts, with which of one belong to which of the other."""
+    """Two lists of texts, which of one belong to which of the other, and more if there are."""
 
-    fit: tuple[list[str], list[str]]
     sides: tuple[list[str], list[str]]
     belong: np.ndarray  # (n_first, n_second), bool
+    fit: tuple[list[str], list[str]]
 
 
 @cache
 def side(name: str) -> dict[str, Any]:
-    """Content of a file of two sides, or of the skewed domain."""
+    """Content of a file of two sides."""
     return json.loads((SIDES / f"{name}.json").read_text("utf-8"))
 
 
 def match(name: str) -> Match:
-    """Two lists: translations, records of two catalogues, questions and what answers them."""
+    """Two lists: translations, records of two databases, questions and what answers them."""
     found = side(name)
     first, second = ("q", "d") if "q" in found else ("a", "b")
     belong = np.zeros((len(found[first]), len(found[second])), bool)
     if name == "translations":
         np.fill_diagonal(belong, True)
-    elif name == "catalogues":
+    elif first == "a":
         belong[tuple(np.transpose(found["rel"]))] = True
     else:
         for row, columns in enumerate(found["rel"]):
             belong[row, columns] = True
-    if "fit" in found:  # of both lists together
-        fit = found["fit"][::2], found["fit"][1::2]
-    else:
-        fit = found[f"fit_{first}"], found[f"fit_{second}"]
-    return Match(fit, (found[first], found[second]), belong)
+    fit = found.get(f"fit_{first}", []), found.get(f"fit_{second}", [])
+    return Match((found[first], found[second]), belong, fit)

@@ -18,7 +18,7 @@ these are the mean over sets, and the least mean of a set.
 
 import bm25s
 import numpy as np
-from data import MATCHES, cranfield, labeled, match, pairs, side
+from data import MATCHES, cranfield, labeled, match, pairs
 from measures import ndcg, unit
 
 from skcalib import SearchEncoder, TextEncoder
@@ -30,8 +30,7 @@ SEARCHES = {
     "power=0": {"power": 0, "lexical": None},
 }
 LANGUAGES = {"Spanish": "es", "German": "de", "French": "fr"}
-JUDGED = {"CACM": "cacm", "tools": "tools"}
-SETS = "Cranfield", *JUDGED, *MATCHES, "frequent answers", *LANGUAGES
+SETS = "Cranfield", "CACM", "tools", *MATCHES, "frequent answers", *LANGUAGES
 TEXTS = 500  # of STS-B in two languages
 
 
@@ -80,13 +79,7 @@ def collection(encode, name):
             other = np.setdiff1d(np.unique(pairs("stsb", "dev")[0][:, 0]), english)[:TEXTS]
             other = other.tolist()
         return english[kept].tolist(), foreign[kept].tolist(), np.eye(len(kept)), other
-    if name in JUDGED:
-        found = side(JUDGED[name])
-        grades = np.zeros((len(found["q"]), len(found["d"])))
-        for row, columns in enumerate(found["rel"]):
-            grades[row, columns] = 1
-        return found["d"], found["q"], grades, None
-    found = match(name)
+    found = match(name.lower())
     queries, documents = found.sides
     return documents, queries, found.belong.astype(float), None
 

@@ -2,7 +2,8 @@
 
 Vectors have unit length where nothing else is said, so their products are cosines. Products in
 float32 are fast, but their last bits depend on the other vectors of a block. So what is
-compared with a threshold, or put in order, is computed again by `of_pairs`, in float64.
+compared with a threshold, or put in order, is computed again by `of_pairs`, in float64. All
+estimators accept what reaches a threshold (``>=``).
 """
 
 from collections.abc import Iterable, Iterator

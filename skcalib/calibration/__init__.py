@@ -1,4 +1,4 @@
-"""Calibrations of vectors, and what a step of one's own tells the rest of skcalib."""
+"""Calibrations of vectors, and what the rest of skcalib needs to know of a step of your own."""
 
 from skcalib.base import CalibratorTags
 from skcalib.calibration.map import AffineMap

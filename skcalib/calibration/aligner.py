@@ -25,7 +25,7 @@ PENALTIES = 10.0 ** np.arange(-4, 2.01, 0.5)
 # Variances below this lose digits, or are 0.
 TINY = np.finfo(np.float64).tiny / np.finfo(np.float64).eps
 LEAST = 6  # pairs of a fit
-# With fewer, results get much worse, or do not, and neither neighbors nor the width show it.
+# With fewer, results may get much worse, and neither neighbors nor the width show whether.
 FEW = 500
 TEXTS = 2000  # whose neighbors are compared, at most
 NEAREST = 0.01  # share of the texts that are neighbors: ten of a thousand
@@ -73,9 +73,9 @@ class SpaceAligner(
     the pairs: after a fit on a few topics, it says nothing of others. Pass one of several
     near-copies.
 
-    How much worse results get, neighbors do not show; it depends on the number of pairs, also
-    of narrow vectors. With fewer than 500, 66 % of fits (of MiniLM and e5 on six sets) lost
-    more than a point of R-precision beside the old model, up to 33, and `fit` warns. With 500
+    Neighbors do not show how much worse results get; the number of pairs does, also for narrow
+    vectors. With fewer than 500, 66 % of fits (of MiniLM and e5 on six sets) lost
+    more than a point of R-precision to the old model, up to 33, and `fit` warns. With 500
     or more, 21 % did, up to 3.5; with 1,000 or more, up to 1.9.
 
     Pairs that are repeated count once, and those with a zero vector are left out, as of texts

@@ -10,17 +10,17 @@ import numpy as np
 from skcalib.base import warn
 from skcalib.calibration.moments import Moments, rounding_error
 
-# A number of groups: each text is one, and what counts is how similar two texts are.
+# A number of groups: each text is a group of its own, as in graded similarity.
 MANY = "many"
-# A mean that spreads over less of the width than this is not that of an output trained for
-# cosines. Measured: 0.22 at most in inner layers and raw language models, 0.66 at least in
-# outputs. The second number is for a mean without its constant outliers: 0.53, 0.75.
+# The mean of an output that was trained for cosines spreads over at least this share of the
+# width. Measured: at least 0.66 in outputs, at most 0.22 in inner layers and raw language
+# models. The second number is for a mean without its constant outliers: 0.75, 0.53.
 LEAST_SPREAD, LEAST_SPREAD_OF_REST = 0.4, 0.63
 # Share of a column's variance that is added to its squared mean. It decides where the mean is
 # hardly more than sampling error.
 SHARE_OF_VARIANCE = 0.1
 # Share of columns, and of directions, that may be outliers. Mu & Viswanath (2018,
-# arXiv:1702.01417) remove as many of the leading directions.
+# arXiv:1702.01417) remove this share of the leading directions.
 SHARE_OF_OUTLIERS = 0.01
 # A column whose variance is at most this multiple of the median column's counts as constant.
 CONSTANT = 2.0
@@ -28,16 +28,16 @@ CONSTANT = 2.0
 # rest is hardly more than sampling error.
 DIRECTIONS_OF_GROUP = 2
 MOST_DIRECTIONS = 0.9
-# Share of the mean m that is kept in a trained output. The mean points toward the largest
-# group, and without it the vectors of that group lose the direction that they share. If r is
-# kept, two unrelated vectors keep r² of their mean inner product, 4 % for a fifth, and two of
-# the largest group, whose own mean lies δ from m, gain 2 r δ·m.
+# Share r of the mean m that is kept in a trained output. The mean points toward the largest
+# group: without it, the vectors of that group lose the direction that they share. With it, two
+# unrelated vectors keep r² of their mean inner product (4 %), and two vectors of the largest
+# group, whose own mean is m + δ, gain 2 r δ·m.
 KEPT_OF_MEAN = 0.2
-# The noise for k groups, as a share of the variance that one of k equal directions would have,
-# and the exponent of the width of the cone in it: a narrow cone has less noise.
+# The noise for k groups is this share of the variance that each of k equal directions would
+# have, times a power of the width of the cone: a narrow cone has less noise.
 SHARE_OF_GROUP, CONE_POWER = 1 / 8, 1 / 3
-# A column with more than this share of the variance, in vectors of at least this width, is the
-# work of a massive activation.
+# A massive activation puts more than this share of the variance into one column. Narrower
+# vectors may have such a column for other reasons.
 MASSIVE, WIDE = 0.5, 32
 
 

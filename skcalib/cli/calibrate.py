@@ -15,8 +15,8 @@ import joblib
 from skcalib import export
 from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.cli.options import (
-    add_column,
     add_encoding,
+    add_model_and_texts,
     encoder_of,
     layers,
     names,
@@ -50,13 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "Example: skcalib calibrate minilm docstrings --output calibrated"
     add = parser.add_argument
-    add("model", metavar="MODEL", help="hub id, folder, or minilm (of the demo extra)")
-    add(
-        "texts",
-        metavar="TEXTS",
-        help="UTF-8 file, a text per line or a table; or docstrings or toy",
-    )
-    add_column(add)
+    add_model_and_texts(add, "docstrings, or toy")
     add("--output", required=True, metavar="FOLDER", help="new folder to write to")
     written = "pipeline.joblib, a model folder, or model.onnx"
     formats = [name for name, how in FORMATS.items() if how.file is not None]
@@ -81,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Search, write the pipeline and a report, and print the table."""
     how = FORMATS[options.format]
-    recipe = replace(PLAIN, stride=0 if options.overflow == "windows" else None)
+    recipe = replace(PLAIN, windows=options.overflow == "windows")
     # What cannot be written is refused before hours of work.
     how.checked(recipe, [NeighborSmoothing()] if TASKS[options.task].smooths else [])
     if options.texts in BUNDLED and not (options.groups or Path(options.texts).exists()):

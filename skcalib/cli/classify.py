@@ -5,7 +5,13 @@ import csv
 
 import numpy as np
 
-from skcalib.cli.options import add_column, add_encoding, encoder_of, texts_in, with_groups
+from skcalib.cli.options import (
+    add_encoding,
+    add_model_and_texts,
+    encoder_of,
+    texts_in,
+    with_groups,
+)
 from skcalib.export._writing import written_whole
 from skcalib.model_selection._encoders import folder_for
 from skcalib.similarity.classifier.estimator import ZeroShotClassifier
@@ -20,14 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "Example: skcalib classify minilm texts.txt --classes names.txt -o out.csv"
     add = parser.add_argument
-    add("model", metavar="MODEL", help="hub id, folder, or minilm (of the demo extra)")
-    add(
-        "texts",
-        metavar="TEXTS",
-        help="UTF-8 file, a text per line or a table, or - for standard input; blank texts are "
-        "left out",
-    )
-    add_column(add)
+    add_model_and_texts(add, "- for standard input; blank texts are left out")
     add("--classes", metavar="FILE", help="name of a class per line; '_' and '-' are spaces")
     labels = "label of each text, on the line of the same number; blank if it has none"
     add("--labels", metavar="FILE", help=labels)

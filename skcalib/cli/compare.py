@@ -11,7 +11,13 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import NeighborSmoothing, Whitening
-from skcalib.cli.options import add_column, add_encoding, encoder_of, texts_and_labels, texts_in
+from skcalib.cli.options import (
+    add_encoding,
+    add_model_and_texts,
+    encoder_of,
+    texts_and_labels,
+    texts_in,
+)
 from skcalib.evaluation._labeled import r_precisions
 from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import distinct
@@ -50,9 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "Example: skcalib compare minilm texts.csv --column text --labels topic"
     add = parser.add_argument
-    add("model", metavar="MODEL", help="hub id, folder, or minilm (of the demo extra)")
-    add("texts", metavar="TEXTS", help="UTF-8 file, a text per line or a table, or -")
-    add_column(add)
+    add_model_and_texts(add, "- for standard input")
     add("--labels", metavar="NAME", help="column of labels, which no calibration sees")
     groups = "approximate number of topics or groups; default: the number of labels"
     add("--n-groups", type=int, metavar="K", help=groups)

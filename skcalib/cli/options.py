@@ -20,7 +20,7 @@ def add_encoding(add: Callable[..., Any]) -> None:
     """Add the arguments that determine how texts are encoded."""
     words = "put before each text, or around {text}; default: what the model's folder declares"
     add("--prompt", help=words)
-    whole = "cut texts off at the model's limit, or read them whole in windows; default: cut"
+    whole = "cut texts off at the model's limit, or read all of them in windows; default: cut"
     add("--overflow", choices=("cut", "windows"), default="cut", help=whole)
     add("--memory", help="folder that keeps vectors, so that each text is encoded only once")
 
@@ -44,8 +44,10 @@ def encoder_of(options: argparse.Namespace, **params: Any) -> BertEncoder:
     return BertEncoder(options.model, **(chosen | params))
 
 
-def add_column(add: Callable[..., Any]) -> None:
-    """Add the argument that chooses the texts of a table."""
+def add_model_and_texts(add: Callable[..., Any], of_texts: str) -> None:
+    """Add the arguments for a model, and for a file of texts or a column of a table."""
+    add("model", metavar="MODEL", help="hub id, folder, or minilm (of the demo extra)")
+    add("texts", metavar="TEXTS", help=f"UTF-8 file, a text per line or a table, or {of_texts}")
     column = "column of texts, if the file is a table: CSV, TSV, JSON, JSON lines or Parquet"
     add("--column", metavar="NAME", help=column)
 

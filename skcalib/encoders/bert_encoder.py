@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import estimator, from_scratch, is_fitted, warn
 from skcalib.compat import Interval, StrOptions, _fit_context
+from skcalib.encoders.model.carried import ModelFiles
 from skcalib.encoders.model.declared import declared, wants_prompt
 from skcalib.encoders.model.entries import CONFIG, entries
 from skcalib.encoders.model.files import load, locate
@@ -92,14 +93,13 @@ class BertEncoder(WithMemory, TextTransformer):
         cosines. "auto" scales them if the model's folder declares it (a module ``Normalize``)
         and `layers` and `pooling` are those that it declares. Dimensions are cut, and layers
         and windows merged, before.
-    overflow : {"cut", "cut_left", "cut_right", "windows"} or int, default="cut"
+    overflow : {"cut", "cut_left", "cut_right", "windows"}, default="cut"
         How to encode a text of more than ``max_length`` tokens. "cut_right" keeps its
         beginning, "cut_left" its end, and "cut" is what the folder declares, usually
         "cut_right"; they warn once. "windows" encodes all of it, in windows of ``max_length``
         tokens, each with prompt and special tokens, and combines their vectors: means weight
         each window by its tokens, "cls" weights all windows equally, "max" takes the maximum,
-        and "last" is that of the last window. A number means windows, too, of which consecutive
-        ones share that many tokens, which count twice in a mean.
+        and "last" is that of the last window.
     device : str, default="auto"
         "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA if it works, otherwise the CPU.
     dtype : {"float32", "bfloat16", "float16"}, default="float32"
@@ -177,7 +177,7 @@ class BertEncoder(WithMemory, TextTransformer):
     max_length: int | None = None
     truncate_dim: int | None = None
     normalize: bool | str = "auto"
-    overflow: str | int = "cut"
+    overflow: str = "cut"
     device: str = "auto"
     dtype: str = "float32"
     memory: Any = None
@@ -198,10 +198,7 @@ class BertEncoder(WithMemory, TextTransformer):
         "max_length": [Interval(Integral, 1, None, closed="left"), None],
         "truncate_dim": [Interval(Integral, 1, None, closed="left"), None],
         "normalize": ["boolean", StrOptions({"auto"})],
-        "overflow": [
-            StrOptions({"cut", "cut_left", "cut_right", "windows"}),
-            Interval(Integral, 0, None, closed="left"),
-        ],
+        "overflow": [StrOptions({"cut", "cut_left", "cut_right", "windows"})],
         "device": [str],
         "dtype": [StrOptions({"float32", "bfloat16", "float16"})],
         "memory": [str, os.PathLike, VectorStore, None],
@@ -209,7 +206,7 @@ class BertEncoder(WithMemory, TextTransformer):
     }
 
     _state_version = 10
-    _learned = ("_recipe",)
+    _learned = ("_recipe", "_files")
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=True)
@@ -287,6 +284,22 @@ class BertEncoder(WithMemory, TextTransformer):
         _warn_of_losses(counts.tolist(), len(vectors), recipe)
         return vectors
 
+    def store_weights_in_pickle(self) -> Self:
+        """Let pickles of this fitted encoder hold the files of its model, read now.
+
+        Such a pickle needs no folder where it is loaded: its first use writes the files to a
+        temporary folder, which the process removes at its end. Other pickles hold the name of
+        the model and its fingerprint, a few kilobytes, and need the same model where they are
+        loaded.
+
+        Returns
+        -------
+        self : BertEncoder
+        """
+        check_is_fitted(self)
+        self._files = ModelFiles(self._backbone().folder)
+        return self
+
     layers_ = _of_recipe("layers", "Hidden states in use, counted from 0.")
     pooling_ = _of_recipe("pooling", "Pooling in use.")
     normalize_ = _of_recipe("normalize", "Whether vectors have unit length.")
@@ -301,7 +314,8 @@ class BertEncoder(WithMemory, TextTransformer):
     def _backbone(self) -> Backbone:
         """Return the model that this encoder was fitted with; refuse another one."""
         recipe = self._recipe
-        folder = locate(os.fspath(self.model))
+        files: ModelFiles | None = vars(self).get("_files")
+        folder = files.folder if files else locate(os.fspath(self.model))
         backbone = load(folder, self.device, recipe.dtype, lower_case=recipe.lower_case)
         if backbone.fingerprint != recipe.fingerprint:
             raise ValueError(

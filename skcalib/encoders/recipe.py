@@ -46,7 +46,7 @@ class Recipe:
     skip: tuple[int, int]  # tokens at the beginning and at the end that are not pooled
     max_length: int  # most tokens of a text or window, special ones included
     truncate_dim: int  # leading dimensions of each layer that are kept
-    stride: int | None  # tokens that windows of a text share; None if long texts are cut off
+    windows: bool  # whether long texts are read whole, in windows, not cut off
     dtype: str  # of the forward pass
     normalize: bool = False  # to unit length
     lower_case: bool = False  # texts are lowercased first; the fingerprint covers this
@@ -75,7 +75,7 @@ class Recipe:
     @property
     def slots_key(self) -> Hashable:
         """What the slots of a text depend on: all but how they are merged."""
-        read = self.prompt, self.skip, self.max_length, self.stride, self.truncation_side
+        read = self.prompt, self.skip, self.max_length, self.windows, self.truncation_side
         return self.fingerprint, self.layers, self.slot, self.dtype, *read
 
     def merge(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -46,7 +46,7 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
         max_length=max_length,
         truncate_dim=_truncate_dim(encoder.truncate_dim, backbone.width, shipped),
         normalize=normalizes if encoder.normalize == "auto" else bool(encoder.normalize),
-        stride=_stride(encoder.overflow, max_length - frame.n, max_length, prompt),
+        windows=encoder.overflow == "windows",
         dtype=encoder.dtype,
         lower_case=shipped.lower_case,
         truncation_side=_side(encoder.overflow, backbone, shipped),
@@ -109,9 +109,9 @@ def _n_of_prompt(backbone: Backbone, frame: Frame, prompt: str) -> tuple[int, in
     return len(backbone.tokens.ids_of(before)) - len(frame.after) if before else 0, 0
 
 
-def _side(overflow: str | int, backbone: Backbone, shipped: Declared) -> str:
+def _side(overflow: str, backbone: Backbone, shipped: Declared) -> str:
     if overflow in ("cut_left", "cut_right"):
-        return str(overflow).removeprefix("cut_")
+        return overflow.removeprefix("cut_")
     return shipped.truncation_side or backbone.tokens.tokenizer.truncation_side
 
 
@@ -136,19 +136,6 @@ def _truncate_dim(truncate_dim: int | None, width: int, shipped: Declared) -> in
             "number up to this one, or None for all."
         )
     return min(truncate_dim or shipped.truncate_dim or width, width)
-
-
-def _stride(overflow: str | int, room: int, max_length: int, prompt: str) -> int | None:
-    """Tokens that windows share; None if there are none."""
-    if isinstance(overflow, str):
-        return 0 if overflow == "windows" else None
-    if overflow >= room:
-        raise ValueError(
-            f"overflow={overflow} is the number of tokens that windows share; expected fewer "
-            f"than the {room} tokens of text that fit in a window, with max_length="
-            f"{max_length} and prompt {prompt!r:.60}. Set a smaller one, or raise max_length."
-        )
-    return int(overflow)
 
 
 def _warn_of_prompt(asked: str, shipped: Declared) -> None:

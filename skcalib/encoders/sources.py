@@ -28,7 +28,7 @@ from skcalib.process import caches
 # Number of texts that are read, looked up on disk, tokenized and sorted together: enough for
 # lengths to repeat, few enough for texts and token ids to need little memory.
 BLOCK = 16384
-TURN = 1024  # texts that a worker encodes before it lets others have their turn
+TURN = 1024  # texts that a worker encodes before another one gets its turn
 
 Show = Callable[[str], None]  # shows a note at the progress bar
 
@@ -38,8 +38,8 @@ class Records(NamedTuple):
 
     rows: np.ndarray  # (b,) positions among the texts
     vectors: np.ndarray  # (b, n_slots, width)
-    # (b, 4) int32: tokens pooled, own, unknown; whether the text was cut. In a text without
-    # content all own ones count as unknown.
+    # (b, 4) int32: numbers of tokens that are pooled, own and unknown, and whether the text was
+    # cut. If a text has no content, all its own tokens count as unknown.
     counts: np.ndarray
     kept: bool = True  # False if a disk could not keep them
 
@@ -49,10 +49,10 @@ _notes: ContextVar[dict[str, bool] | None] = ContextVar("notes", default=None)
 
 @contextmanager
 def noting_content() -> Iterator[dict[str, bool]]:
-    """Yield a dict in which encoders note, for each text of a call, whether it has content.
+    """Yield a dict in which encoders record, for each text of a call, whether it has content.
 
-    Only they see its tokens. They may be anywhere in a pipeline, a union or a search; if
-    several encode a text, it has content if one of them knows any of it.
+    Only an encoder sees the tokens of a text, and it may be anywhere in a pipeline, a union or
+    a search. A text has content if at least one encoder knows one of its tokens.
     """
     notes: dict[str, bool] = {}
     token = _notes.set(notes)
@@ -65,9 +65,9 @@ def noting_content() -> Iterator[dict[str, bool]]:
 class WithMemory:
     """Mixin of an encoder with a parameter ``memory``, a folder or store on this machine.
 
-    A fitted one leaves it behind when it is pickled, so that nothing is written where it is
-    loaded. One that is not fitted, such as that of a worker of a search, keeps it, and so do
-    copies within a process.
+    The pickle of a fitted encoder has no memory, so that nothing is written where it is loaded.
+    An encoder that is not fitted, such as one that a search sends to its workers, keeps it, and
+    so do copies within a process.
     """
 
     memory: Any
@@ -129,7 +129,7 @@ class Disk:
     def key(self) -> Hashable:
         """Key of the vectors in memory; a new, cleared or unreadable store gets a new one.
 
-        So texts that such a store lacks reach the store, and memory does not answer for them.
+        So a store also gets the texts that memory already has under other keys.
         """
         return self._model.key, self._dtype, self._stored.store_id or object()
 
@@ -145,21 +145,16 @@ class Disk:
                     new = yield from self._known(texts, rows[start : start + size])
                     yield from self._new(texts, new, show)
 
-    def read(self, texts: Sequence[str]) -> Records:
-        """Return what the store has for some texts."""
-        slots = self._model.slots
-        asked = [slots.names[i] for i in slots.asked]
-        known, vectors, counts = self._stored.read(texts, asked)
-        return Records(np.flatnonzero(known), vectors[known], counts[known])
-
     def _known(
         self, texts: Sequence[str], rows: np.ndarray
     ) -> Generator[Records, None, np.ndarray]:
         """Yield what the store has for some rows of the texts; return the other rows."""
-        records = self.read([texts[row] for row in rows])
-        if len(records.rows):
-            yield records._replace(rows=rows[records.rows])
-        return np.delete(rows, records.rows)
+        slots = self._model.slots
+        asked = [slots.names[i] for i in slots.asked]
+        known, vectors, counts = self._stored.read([texts[row] for row in rows], asked)
+        if known.any():
+            yield Records(rows[known], vectors[known], counts[known])
+        return rows[~known]
 
     def _new(self, texts: Sequence[str], rows: np.ndarray, show: Show) -> Iterator[Records]:
         """Yield the model's slots of some rows of the texts, and keep every slot."""
@@ -172,7 +167,7 @@ class Disk:
         for records in batches:
             encoded = [new[row] for row in records.rows]
             _check_entries(records.vectors, encoded, self._dtype, self.cause)
-            # Return exactly the bits that will be read later.
+            # Return the bits that a later call will read.
             vectors = records.vectors.astype(self._dtype).astype(np.float32, copy=False)
             kept = self._stored.write(encoded, model.slots.names, vectors, records.counts)
             vectors = vectors[:, model.slots.asked]
@@ -204,9 +199,9 @@ def recall(
 ) -> Generator[Records, None, None]:
     """Yield the requested slots of distinct texts, from memory or else from the source."""
     known, key = np.zeros(len(texts), dtype=bool), source.key
-    for remembered in caches.VECTORS.read(key, texts):
-        known[remembered.rows] = True
-        yield Records(*remembered)
+    for rows, vectors, counts in caches.VECTORS.read(key, texts):
+        known[rows] = True
+        yield Records(rows, vectors, counts)
     if known.all():
         return
     rows, new = np.flatnonzero(~known), list(compress(texts, ~known))
@@ -234,10 +229,12 @@ def vectors_of(
     ``merge(slots, counts)`` makes vectors, (b, n), from the requested slots. The array grows in
     place by a 32nd at a time, so that memory never holds it twice.
     """
-    bar: Any = nullcontext(_silent)
+    bar: Any = nullcontext(silent)
     if verbose:
         bar = progress(total, unit="text", desc="encode", verbose=True)
-    with bar as advance, _opened(model, memory) as source:
+    store = store_of(memory)
+    asked: Any = nullcontext(model) if store is None else closing(Disk(store, model))
+    with bar as advance, asked as source:
         of_blocks = (_of_block(*block, source, merge, advance) for block in blocks)
         vectors, counts = next(of_blocks)
         n_rows = len(vectors)
@@ -253,14 +250,8 @@ def vectors_of(
     return vectors, counts
 
 
-def _silent(n: int, note: str = "") -> None:
+def silent(*progress: Any) -> None:
     """Show no progress."""
-
-
-def _opened(model: Model, memory: Any) -> Any:
-    """Context with the source to ask: the model, or a disk that asks it."""
-    store = store_of(memory)
-    return nullcontext(model) if store is None else closing(Disk(store, model))
 
 
 def _of_block(
@@ -286,6 +277,6 @@ def _of_block(
     if (notes := _notes.get()) is not None:
         for text, has in zip(unique, has_content.tolist(), strict=True):
             notes[text] = has or notes.get(text, False)
-    # In a text without tokens of its own the special ones count as own: these are known.
+    # The special tokens of an empty text count as its own, but none of them is unknown.
     counts[unknown == counts[:, 0], 1:3] = 0
     return vectors if len(unique) == len(inverse) else vectors[inverse], times @ counts[:, 1:]

@@ -25,6 +25,7 @@ from skcalib.encoders.sources import (
     Show,
     WithMemory,
     recall,
+    silent,
     store_of,
     vectors_of,
 )
@@ -33,7 +34,7 @@ from skcalib.inputs.texts import TextTransformer, as_texts, distinct
 from skcalib.process.forks import cached_property
 
 TOKENS = 512  # of a text that are read for content
-# Kept in every store, so that a model can be compared with that of the stored vectors.
+# Every store has its vector, by which the model of a store is compared with another.
 PROBE = "The text by which a store tells its model from others, such as 1, 2 or 3."
 
 
@@ -106,7 +107,7 @@ class TextEncoder(WithMemory, TextTransformer):
     }
 
     def __sklearn_clone__(self) -> Self:
-        # A deep copy of the model may fail, and would have to encode every text again.
+        # A deep copy of the model may fail, and would encode every text again.
         twin = type(self)(**self.get_params(deep=False))
         twin._shared = copy.copy(self._text_model())  # with a batch size of its own
         if hasattr(self, "_sklearn_output_config"):
@@ -209,10 +210,6 @@ class TextEncoder(WithMemory, TextTransformer):
         return hasattr(self, "_n_features_out")
 
 
-def _silent(note: str) -> None:
-    """Show no note."""
-
-
 def _only(slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Vectors, (b, n), of the only slot, (b, 1, n)."""
     return slots[:, 0]
@@ -222,10 +219,10 @@ def _only(slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
 class Key:
     """Identity of a model's vectors in memory, which clones of an encoder share.
 
-    It is not the model itself, which would stay in memory with its vectors.
+    The model itself would be no good key: the cached vectors would keep it in memory.
     """
 
-    width: int = 0  # until the first answer
+    width: int = 0  # 0 until the model has answered
 
 
 class TextModel(Model):
@@ -248,14 +245,14 @@ class TextModel(Model):
 
     @cached_property
     def _probe(self) -> np.ndarray:
-        [records] = recall([PROBE], self, _silent)
+        [records] = recall([PROBE], self, silent)
         return records.vectors
 
     def compare(self, store: VectorStore) -> None:
         """Refuse a store that has another vector of `PROBE` than the model returns."""
         asked = self._probe
         with closing(Disk(store, self)) as disk:
-            [kept] = disk.encode([PROBE], _silent)
+            [kept] = disk.encode([PROBE], silent)
         # The same model rounds differently on another machine; float16, to 11 bits.
         if np.linalg.norm(kept.vectors - asked) > 0.05 * np.linalg.norm(asked):
             raise ValueError(

@@ -282,7 +282,7 @@ def _encoded(encoder: Any, texts: list[str], side: str) -> Any:
     return found if isinstance(found, tuple) else unit_rows(found)[0]
 
 
-def _ranked(queries: Any, documents: Any, own: np.ndarray | None = None) -> np.ndarray:
+def _ranked(queries: Any, documents: Any, own: np.ndarray) -> np.ndarray:
     """Return the rows of the documents nearest to each query; ties are in the order of rows.
 
     ``own`` has the row of the document that a query is, or -1. If a query finds fewer documents
@@ -292,7 +292,6 @@ def _ranked(queries: Any, documents: Any, own: np.ndarray | None = None) -> np.n
     if isinstance(queries, tuple):
         (queries, sparse), (documents, words) = queries, documents
         queries, by_term = queries.astype(np.float64), csr_matrix(words.T)
-    own = np.full(len(queries), -1) if own is None else own
     queries, documents = check_pairwise_arrays(queries, documents)
     k = min(DEPTH, len(documents))
     ranked = np.empty((len(queries), k), np.intp)

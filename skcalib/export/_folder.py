@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import Normalizer
 
-from skcalib.calibration.aligner import SpaceAligner
-from skcalib.calibration.groups.estimator import GroupErasure
-from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.export._parts import Parts, take_apart
 
 CARD = Path(__file__).parent / "data" / "card.md"
+# Learned by the steps, and written on the card.
+FIGURES = (
+    *("n_samples_seen_", "n_samples_", "n_pairs_", "centering_", "power_", "noise_"),
+    *("shrinkage_", "variance_kept_", "kept_"),
+)
 PACKAGES = "sentence-transformers", "transformers", "torch"
 
 
@@ -77,31 +79,21 @@ def _steps(parts: Parts) -> Iterator[str]:
     if recipe.truncate_dim < parts.backbone().width:
         names.append("truncate_dim")
     settings = {name: getattr(recipe, name) for name in names}
-    if recipe.stride is not None:
+    if recipe.windows:
         settings["overflow"] = "windows"
     written = ", ".join(f"{name}={value!r}" for name, value in settings.items())
     yield f"`BertEncoder({written})` of a `{type(parts.backbone().module).__name__}`"
     for step in parts.steps:
-        known = "; ".join(_of_fit(step))
+        known = ", ".join(_of_fit(step))
         yield f"`{step!r}`" + (f", {known}" if known else "")
 
 
 def _of_fit(step: Any) -> Iterator[str]:
-    """Describe the fit of a step by its data and figures, as far as it has them."""
-    n, of = getattr(step, "n_samples_seen_", getattr(step, "n_samples_", None)), "texts"
-    if isinstance(step, GroupErasure):
-        n, of = step.group_count_.sum(), f"texts of {len(step.groups_)} groups"
-    elif isinstance(step, SpaceAligner):
-        n, of = step.n_pairs_, "pairs of vectors"
-    if n:
-        yield f"fitted on {n:,} {of}"
-    shares = getattr(step, "explained_variance_ratio_", None)
-    if shares is not None:
+    """Describe the fit of a step by what it learned, as far as it has that."""
+    if hasattr(step, "group_count_"):
+        yield f"n_samples {step.group_count_.sum():,}"
+    for name in FIGURES:
+        if (value := getattr(step, name, None)) is not None:
+            yield f"{name.rstrip('_')} {round(value, 3):,}"
+    if (shares := getattr(step, "explained_variance_ratio_", None)) is not None:
         yield f"{len(shares)} of {step.n_features_in_} axes, {sum(shares):.0%} of the variance"
-    if isinstance(step, Whitening):
-        names = "centering", "power", "noise", "shrinkage"
-        yield ", ".join(f"{name} {getattr(step, f'{name}_'):.3g}" for name in names)
-    elif isinstance(step, GroupErasure):
-        yield f"{step.variance_kept_:.0%} of the variance is left"
-    elif isinstance(step, SpaceAligner):
-        yield f"{step.kept_:.0%} of the nearest texts stay"

@@ -12,7 +12,7 @@ from skcalib.encoders.recipe import Recipe
 from skcalib.export._steps import not_linear
 
 # What the command assumes before its search: the mean of the last layer, long texts cut off.
-PLAIN = Recipe("", (-1,), "mean", "mean", "", (0, 0), 512, 384, None, "float32")
+PLAIN = Recipe("", (-1,), "mean", "mean", "", (0, 0), 512, 384, False, "float32")
 
 
 class Format(NamedTuple):
@@ -45,7 +45,7 @@ class Format(NamedTuple):
 
 def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
     slot = SLOTS[recipe.slot]
-    if recipe.stride is not None:
+    if recipe.windows:
         return "windows of long texts, which it cuts off. Set overflow='cut'"
     if recipe.concatenates:
         return "layers side by side. Set layer_merge='mean'"
@@ -73,7 +73,7 @@ def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
 def _not_joined(recipe: Recipe, steps: Sequence[Any]) -> str:
     """Return what keeps a client from combining vectors of windows into that of the text."""
     how = POOLINGS[recipe.pooling]
-    if recipe.stride is None:
+    if not recipe.windows:
         return ""
     if how.by_root or how.by_frequency or how.maximum:
         return f"pooling={recipe.pooling!r}. Set pooling='mean'"
@@ -88,8 +88,6 @@ def _not_word_vectors(recipe: Recipe, steps: Sequence[Any]) -> str:
         return f"layers={recipe.layers}. Set layers=0"
     if not (POOLINGS[recipe.pooling].by_word and slot.own):
         return f"pooling={recipe.pooling!r}. Set pooling='zipf' or 'mean_own'"
-    if recipe.stride:
-        return "windows that share tokens, which count twice. Set overflow='windows'"
     if recipe.prompt:
         return f"the prompt {recipe.prompt!r:.60}. Set prompt=''"
     if any(isinstance(step, Normalizer) for step in steps[:-1]):

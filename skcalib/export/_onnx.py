@@ -27,9 +27,8 @@ def save_onnx(
     pipeline to 1e-4 of a typical entry. Its metadata are ``prompt``, ``max_length``,
     ``truncation_side``, ``lower_case``, and ``tokens_before`` and ``tokens_after``, the numbers
     of tokens around a text, of the prompt and special ones, which a client must keep where it
-    cuts. With ``overflow="windows"`` it encodes single windows, and its metadata have the
-    ``stride``: a client splits long texts and combines the vectors, as the page on deployment
-    shows.
+    cuts. With ``overflow="windows"`` it encodes single windows: a client splits long texts and
+    combines the vectors, as the page on deployment shows.
 
     Parameters
     ----------
@@ -89,8 +88,6 @@ def save_onnx(
         "tokens_before": str(len(frame.before)),
         "tokens_after": str(len(frame.after)),
     }
-    if recipe.stride is not None:
-        metadata["stride"] = str(recipe.stride)
 
     def write(target: Path) -> np.ndarray:
         export(graph, inputs, metadata, target)
@@ -117,7 +114,7 @@ def _run(session: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
 
 def _padded(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
     """Ids and mask of texts, padded on the right, by name."""
-    ids = parts.backbone().tokens.windows(texts, replace(parts.recipe, stride=None)).ids
+    ids = parts.backbone().tokens.windows(texts, replace(parts.recipe, windows=False)).ids
     lengths = np.array([len(some) for some in ids])
     mask = np.arange(lengths.max()) < lengths[:, None]
     padded = np.full(mask.shape, parts.backbone().tokens.tokenizer.pad_token_id, dtype=np.int64)

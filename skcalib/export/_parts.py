@@ -114,7 +114,7 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
         raise ValueError(
             f"This {type(module).__name__} has {fault}. Encode with the pipeline itself."
         )
-    texts, encoder = some_texts(parts), for_export(parts.encoder, stride=None)
+    texts, encoder = some_texts(parts), for_export(parts.encoder, windows=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that these are cut off
         return texts, apply(parts.steps, encoder.transform(texts))

@@ -120,7 +120,7 @@ def _embeddings(parts: Parts, positions: int) -> np.ndarray:
 
 def _most_tokens(parts: Parts) -> int | None:
     """Return how many tokens of a text the encoder reads; None for all, in windows."""
-    if parts.recipe.stride is not None:
+    if parts.recipe.windows:
         return None
     return (
         parts.recipe.max_length - parts.backbone().tokens.tokenizer.num_special_tokens_to_add()

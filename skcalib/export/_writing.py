@@ -22,9 +22,9 @@ def write_checked(
     """Write a file or folder by the first way that gives the expected vectors.
 
     A way writes to a path, reads it back, and returns its vectors. If no way gives the expected
-    ones up to rounding, the error explains why. Exact whitening amplifies the float32
-    differences between forward passes. They may also decide which of two equally near texts is
-    a neighbor: after a smoothing most vectors must be equal, not all.
+    ones up to rounding, an error explains why. The tolerance allows for exact whitening, which
+    amplifies the float32 differences between forward passes. These may also decide which of two
+    equally near texts is a neighbor, so after a smoothing only most vectors must be equal.
     """
     import torch
 
@@ -55,7 +55,7 @@ def written_whole(path: str | os.PathLike, *, is_file: bool = False) -> Iterator
     """Yield a path to write a file or a folder to; it is renamed once all is written.
 
     An error, a kill or a full disk leaves nothing at ``path``. A path that exists is refused,
-    unless it is an empty folder and no file is written there, and so is one next to which
+    except an empty folder in which a folder is to be written, and so is a path next to which
     nothing can be written.
     """
     target = Path(path).expanduser().resolve()  # a link, or ".", could not be replaced

@@ -35,9 +35,9 @@ class TokenSimilarityDisplay(Display):
     Parameters
     ----------
     contributions : ndarray of shape (n_words_a, n_words_b), float64
-        Of each pair of words, or tokens. Their sum is the cosine.
+        Of each pair of words. Their sum is the cosine.
     words_a, words_b : list of str
-        The words, or tokens, in their order, with the special ones that are pooled.
+        The words in their order, with the special tokens that are pooled.
     name : str or None, default=None
         Before the cosine in the title.
 
@@ -80,7 +80,6 @@ class TokenSimilarityDisplay(Display):
         a: str,
         b: str,
         *,
-        join: bool = True,
         name: str | None = None,
         ax: Axes | None = None,
         **kwargs: Any,
@@ -97,8 +96,6 @@ class TokenSimilarityDisplay(Display):
             The texts. Both get the encoder's prompt, whose tokens are shown if it pools them.
             With ``overflow="cut"`` a long text has the tokens that are kept; with "windows",
             those of all windows.
-        join : bool, default=True
-            Whether tokens are joined to words.
         name : str or None, default=None
             Before the cosine in the title.
         ax : matplotlib Axes or None, default=None
@@ -124,7 +121,7 @@ class TokenSimilarityDisplay(Display):
         for text in (a, b):
             if not isinstance(text, str):
                 raise TypeError(f"Got {text!r:.60} in place of a text; pass two str.")
-        first, second = _terms_of(pipeline, [a, b], join)
+        first, second = _terms_of(pipeline, [a, b])
         scale = (
             np.linalg.norm(first.terms.sum(axis=0)),
             np.linalg.norm(second.terms.sum(axis=0)),
@@ -167,7 +164,7 @@ class _Terms(NamedTuple):
     terms: np.ndarray  # (n_words, k): their sum is the vector of the text
 
 
-def _terms_of(pipeline: Any, texts: list[str], join: bool) -> list[_Terms]:
+def _terms_of(pipeline: Any, texts: list[str]) -> list[_Terms]:
     """Words of the texts with their terms, behind all steps; raise if there are none."""
     encoder, *steps = [*flat(pipeline)] or [None]
     if not isinstance(encoder, BertEncoder):
@@ -198,12 +195,9 @@ def _terms_of(pipeline: Any, texts: list[str], join: bool) -> list[_Terms]:
                 terms = (
                     terms - shares * linear.mean
                 ) @ linear.projection + shares * linear.bias
-        if join:
-            words = np.zeros((len(of_text.words), terms.shape[1]))
-            np.add.at(words, of_text.word_of, terms)
-            of_texts.append(_Terms(of_text.words, words))
-        else:
-            of_texts.append(_Terms(of_text.tokens, terms))
+        words = np.zeros((len(of_text.words), terms.shape[1]))
+        np.add.at(words, of_text.word_of, terms)
+        of_texts.append(_Terms(of_text.words, words))
     return of_texts
 
 

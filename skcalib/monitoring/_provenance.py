@@ -1,4 +1,4 @@
-"""Tell whether vectors are of the model that a whitening was fitted on, or of another."""
+"""Whether vectors are of the model that a whitening was fitted on, or of another."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -11,7 +11,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,14 +20,6 @@ from sklearn.utils import gen_batches
 from skcalib.process.forks import fork_safe_lock
 
 MOMENTS_BYTES = 2**27  # of scatter matrices and eigenvectors together
-
-
-class Found(NamedTuple):
-    """Rows of the requested texts that were found, their vectors and counts."""
-
-    rows: np.ndarray
-    vectors: np.ndarray
-    counts: np.ndarray
 
 
 class _Part:
@@ -61,8 +53,8 @@ class VectorMemory:
             self._parts: OrderedDict[_Part, None] = OrderedDict()  # by their last use
             self._n_bytes = 0
 
-    def read(self, key: Hashable, texts: Sequence[str]) -> list[Found]:
-        """Return the vectors of those texts that are known."""
+    def read(self, key: Hashable, texts: Sequence[str]) -> list[tuple[np.ndarray, ...]]:
+        """Return the rows of texts that are known, their vectors and their counts, in parts."""
         by_part: dict[_Part, tuple[list[int], list[int]]] = {}
         with self._lock:
             places = self._places.get(key, {})
@@ -75,7 +67,7 @@ class VectorMemory:
             for part in by_part.keys() & self._parts.keys():
                 self._parts.move_to_end(part)
         return [
-            Found(np.array(rows), part.vectors[inside], part.counts[inside])
+            (np.array(rows), part.vectors[inside], part.counts[inside])
             for part, (rows, inside) in by_part.items()
         ]
 

@@ -1,4 +1,4 @@
-"""Devices: their names, and torch on them without the settings of others."""
+"""Devices: their names, and torch on them without the settings of the caller."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def fork_safe_lock() -> Any:
 
 
 def _acquire() -> None:
-    for lock in _locks:  # also those that are made meanwhile
+    for lock in _locks:  # another thread may append to it
         lock.acquire()
         _held.append(lock)
 

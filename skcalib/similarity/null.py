@@ -12,8 +12,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcalib.cosines import blocks, of_pairs
-from skcalib.inputs.vectors import unit_rows
+from skcalib.cosines import blocks
+from skcalib.inputs.vectors import equal_rows, unit_rows
 from skcalib.process.forks import cached_property
 
 # Bins in one unit of similarity; a power of two, so that the edges are exact in binary.
@@ -22,10 +22,7 @@ BINS = 2**20
 MARGIN = 0.25
 # Pairs that a threshold must let pass for an estimate of its rate.
 FEWEST_PAIRS = 10
-# Rows are equal if they differ by less than 5e-5 of their length, as a text does that is
-# encoded twice and whitened.
-SAME = 1 - 1e-9
-DIRECTIONS = 2  # in each of which one of ten million neighbors may be between equal rows
+SAME_LENGTH = 5e-5  # relative difference of the lengths of equal rows, by rounding
 # The largest and the smallest p-value that a line is fitted to; the pairs, of which 30 are at
 # its lower end; its accepted error; and the smallest rate that it was compared with.
 FITTED_P_VALUES = 3e-3, 3e-4
@@ -154,23 +151,10 @@ def count_pairs(rows: np.ndarray, columns: np.ndarray | None = None) -> PairCoun
 
 
 def distinct(X: np.ndarray) -> np.ndarray:
-    """Leave out rows that are equal to an earlier one, but for rounding.
-
-    The last bits of a text's vector depend on the texts that it is encoded with. Equal rows are
-    neighbors in the order along a random direction, so only neighbors are compared.
-    """
-    for seed in range(DIRECTIONS):
-        unit, lengths = unit_rows(X)
-        direction = np.random.default_rng(seed).normal(size=X.shape[1])
-        order = np.argsort(unit @ direction, kind="stable")
-        same = of_pairs(unit, order[:-1], unit, order[1:]) >= SAME
-        lengths = lengths[order]
-        same &= np.abs(np.diff(lengths)) <= np.sqrt(2 * (1 - SAME)) * lengths[1:]
-        starts = np.flatnonzero(np.r_[True, ~same])
-        if len(starts) == len(X):
-            return X
-        X = X[np.sort(np.minimum.reduceat(order, starts))]
-    return X
+    """Leave out rows that are equal to an earlier one, also in length, but for rounding."""
+    first, lengths = equal_rows(X), unit_rows(X)[1]
+    others = np.abs(lengths - lengths[first]) > SAME_LENGTH * lengths
+    return X[others | (first == np.arange(len(X)))]
 
 
 def _narrow(counts: np.ndarray) -> np.ndarray:

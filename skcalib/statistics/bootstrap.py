@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 RESAMPLED = 1000  # bootstrap samples
-# Least variance of a resample, beside that of the sample: few texts, or ties, may have none.
+# Least variance of a resample, as a share of the sample's: few texts, or ties, may have none.
 LEAST_VARIANCE = 1e-3
 
 

@@ -66,22 +66,3 @@ def n_above(
         f"{name}={rate:g} needs {n_needed(rate, new, confidence):,} {kind}; got {n:,}. Give "
         f"more{larger}.{hint}"
     )
-
-
-def threshold_of(
-    scores: np.ndarray,
-    rate: float,
-    kind: str,
-    hint: str = "",
-    *,
-    confidence: float | None = None,
-) -> float:
-    """Return the score that a new one exceeds with probability ``rate`` at most.
-
-    Infinite scores are above every threshold, so that more scores are needed.
-    """
-    n_infinite = int(np.isposinf(scores).sum())
-    most = n_above(
-        len(scores), rate, kind, new=1 + n_infinite, confidence=confidence, hint=hint
-    )
-    return float(np.sort(scores)[len(scores) - 1 - most - n_infinite])

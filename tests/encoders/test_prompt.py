@@ -84,19 +84,18 @@ def test_the_text_is_cut_and_never_the_prompt(folder, plain, side, template):
     assert_allclose(encoder.fit_transform([LONG])[0], expected.mean(axis=0), atol=1e-5)
 
 
-@pytest.mark.parametrize("stride", [0, 2])
-def test_the_prompt_is_around_every_window(folder, plain, around, stride):
+def test_the_prompt_is_around_every_window(folder, plain, around):
     states, ids_of = plain
     whole, length = ids_of(TEMPLATE.replace("{text}", LONG)), 36
     before, after = whole[: around[0]], whole[len(whole) - around[1] :]
     body, room = whole[around[0] : len(whole) - around[1]], length - sum(around)
     windows = []
-    for start in range(0, len(body), room - stride):
+    for start in range(0, len(body), room):
         windows.append(states([*before, *body[start : start + room], *after]))
         if start + room >= len(body):
             break
     assert len(windows) > 2
-    options = {"max_length": length, "overflow": stride or "windows"}
+    options = {"max_length": length, "overflow": "windows"}
     for pooling, expected in (
         ("mean", np.concatenate(windows).mean(axis=0)),
         ("last", windows[-1][-1]),

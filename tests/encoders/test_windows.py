@@ -48,7 +48,7 @@ JOINS = {
 }
 
 
-def plain_windows(folder, text, length, stride=0, prompt="", n_prompt=0):
+def plain_windows(folder, text, length, prompt="", n_prompt=0):
     """Hidden states and ids of each window of a text, by plain transformers."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     is_t5 = json.loads((folder / "config.json").read_text())["model_type"] == "t5"
@@ -58,7 +58,7 @@ def plain_windows(folder, text, length, stride=0, prompt="", n_prompt=0):
     n_before = len(tokenizer("")["input_ids"]) - 1  # each of these ends with one mark
     before, body, behind = np.split(np.array(ids), [n_before + n_prompt, len(ids) - 1])
     room, windows = length - len(before) - 1, []
-    for start in range(0, len(body), room - stride):
+    for start in range(0, len(body), room):
         windows.append([*before, *body[start : start + room], *behind])
         if start + room >= len(body):
             break
@@ -83,14 +83,13 @@ def windowed(tiny_bert):
     return fit
 
 
-@pytest.mark.parametrize("stride", [0, 3])
 @pytest.mark.parametrize("pooling", JOINS)
 def test_poolings_join_the_windows_of_the_plain_model(
-    pooling, stride, windowed, long_text, tiny_bert_copy
+    pooling, windowed, long_text, tiny_bert_copy
 ):
-    encoder = windowed(pooling=pooling, overflow=stride or "windows")
+    encoder = windowed(pooling=pooling)
     found = encoder.transform(["dog", long_text])
-    expected = JOINS[pooling](*plain_windows(tiny_bert_copy(), long_text, 12, stride))
+    expected = JOINS[pooling](*plain_windows(tiny_bert_copy(), long_text, 12))
     # Entries divided by a square root reach 35, of which float32 keeps 2e-6.
     assert_allclose(found[1], expected, rtol=1e-6, atol=1e-5)
 
@@ -171,7 +170,7 @@ def test_pieces_of_a_text_lose_no_token(minilm, words, monkeypatch):
     monkeypatch.setattr(tokens, "PIECE", 100)
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     text = " ".join(np.random.default_rng(0).choice(words, 500)) + " " + "dog" * 200
-    windows, rows, _ = tokens.tokenize(tokenizer, ["dog", text], 16, stride=0)
+    windows, rows, _ = tokens.tokenize(tokenizer, ["dog", text], 16, whole=True)
     assert list(rows) == [0] + [1] * (len(windows) - 1)
     found = [i for ids in windows[1:] for i in ids[1:-1]]
     whole = tokenizer(text, verbose=False)["input_ids"][1:-1]
@@ -192,7 +191,7 @@ def test_windows_of_many_texts_are_those_of_each_alone(tmp_path, words, windowed
 @pytest.mark.filterwarnings("ignore:.*were cut off")
 def test_memory_keeps_the_vector_of_the_text(windowed, long_text, tmp_path, monkeypatch):
     store = VectorStore(tmp_path)
-    others = ({}, {"overflow": 2}, {"prompt": "the "}, {"overflow": "cut"})
+    others = ({}, {"max_length": 10}, {"prompt": "the "}, {"overflow": "cut"})
     vectors = [windowed(memory=store, **params).transform([long_text]) for params in others]
     assert len(store) == 4  # not one per window
     assert len(np.unique(np.vstack(vectors), axis=0)) == 4
@@ -208,11 +207,10 @@ def test_memory_keeps_the_vector_of_the_text(windowed, long_text, tmp_path, monk
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"overflow": 10}, "overflow=10 .* the 10 tokens .* max_length=12"),
         ({"prompt": "the dog sleeps " * 5}, "has 17 tokens, .* no room for a text"),
         ({"prompt": "the " * 10, "overflow": "cut"}, "has 12 .* max_length=12 leaves no room"),
         ({"overflow": "split"}, "'overflow' parameter"),
-        ({"overflow": -1}, "'overflow' parameter"),
+        ({"overflow": 10}, "'overflow' parameter"),
     ],
 )
 def test_bad_parameters_are_named(windowed, params, message):
@@ -240,9 +238,6 @@ def test_exports_refuse_windows_that_they_cannot_hold(windowed, texts, tmp_path)
     for pooling in ("max", "zipf", "mean_sqrt_len"):
         with pytest.raises(ValueError, match=f"pooling='{pooling}'. Set .*'mean'"):
             save_onnx(windowed(pooling=pooling), tmp_path / "model.onnx")
-    sharing = windowed(overflow=2, layers=0, pooling="mean_own")
-    with pytest.raises(ValueError, match=r"share tokens.* Set overflow='windows'"):
-        save_static(sharing, tmp_path / "static")
 
 
 def test_a_table_of_words_reads_texts_whole(windowed, long_text, tmp_path):
@@ -268,13 +263,12 @@ def byte_level():
 
 
 @pytest.mark.parametrize("prompt", ["query: ", "un", ""])
-@pytest.mark.parametrize("stride", [0, 2])
-def test_windows_have_the_whole_prompt_and_all_of_the_text(byte_level, prompt, stride):
+def test_windows_have_the_whole_prompt_and_all_of_the_text(byte_level, prompt):
     text = "happy dog cat house river street garden " * 5
-    found = tokens.tokenize(byte_level, [text], 16, prompt=prompt, stride=stride).ids
+    found = tokens.tokenize(byte_level, [text], 16, prompt=prompt, whole=True).ids
     alone = byte_level(prompt.rstrip())["input_ids"]  # its last space is the next word's
     first, *later = found
     assert all(window[: len(alone)] == alone for window in later)
-    parts = [first, *(window[len(alone) + stride :] for window in later)]
+    parts = [first, *(window[len(alone) :] for window in later)]
     read = [token for part in parts for token in part]
     assert read == byte_level(prompt + text)["input_ids"]

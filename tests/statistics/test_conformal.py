@@ -3,10 +3,9 @@
 import re
 from fractions import Fraction
 
-import numpy as np
 import pytest
 
-from skcalib.statistics.conformal import n_above, n_needed, threshold_of
+from skcalib.statistics.conformal import n_above, n_needed
 
 
 @pytest.mark.parametrize("new", [1, 2, 10])
@@ -37,20 +36,3 @@ def test_the_rate_that_an_error_names_is_accepted(new):
 def test_no_rate_is_named_where_none_below_1_is_enough():
     with pytest.raises(ValueError, match=r"needs 9,999 scores; got 0\. Give more\.$"):
         n_above(0, 1e-4, "scores")
-
-
-@pytest.mark.parametrize(("n", "rate"), [(19, 0.05), (40, 0.05), (99, 0.3)])
-def test_a_new_score_exceeds_the_threshold_at_the_rate(n, rate):
-    rng = np.random.default_rng(0)
-    scores = rng.standard_cauchy((4000, n + 1))
-    exceeds = [new > threshold_of(own, rate, "scores") for new, *own in scores]
-    expected = np.floor(rate * (n + 1) + 1e-9) / (n + 1)
-    assert abs(np.mean(exceeds) - expected) < 3 * np.sqrt(rate * (1 - rate) / 4000)
-
-
-def test_infinite_scores_are_above_every_threshold():
-    scores = np.array([np.inf, 3, 1, 2, np.inf, 4])
-    assert threshold_of(scores, 3 / 7, "scores") == 4
-    assert threshold_of(scores, 4 / 7, "scores") == 3
-    with pytest.raises(ValueError, match="needs 7 scores; got 6"):
-        threshold_of(scores, 0.4, "scores")

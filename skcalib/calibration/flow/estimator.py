@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import KW_ONLY, field
@@ -46,8 +45,8 @@ class NormalizingFlow(
 
     :meth:`transform` maps u to z = f(u), in which all directions count equally, even those that
     are mostly noise. For graded similarity of a language model that was never trained for it,
-    this default, which is that of the paper, gains as much as exact whitening or more. On an
-    output that was trained for similarity it makes search and clustering worse;
+    this default, which is that of the paper's code, gains as much as exact whitening or more.
+    On an output that was trained for similarity it makes search and clustering worse;
     ``NormalizingFlow(noise="auto")`` scores there like ``Whitening(noise="auto")``.
 
     Parameters
@@ -305,21 +304,6 @@ class NormalizingFlow(
             In nats per sample.
         """
         return float(np.mean(self.score_samples(X), dtype=np.float64))
-
-    def bits_per_dim(self, X: Any) -> float:
-        """Negative mean log-density in bits per dimension, the loss that papers report.
-
-        It is ``-score(X) / (n_features * log(2))``. Smaller is better; it may be negative.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        bits : float
-        """
-        return -self.score(X) / (self.n_features_in_ * math.log(2.0))
 
     def sample(self, n_samples: int = 1) -> np.ndarray:
         """Draw vectors u from the density: z from N(0, I), mapped back without the filter.

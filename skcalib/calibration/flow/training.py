@@ -1,4 +1,4 @@
-"""Training of a Glow: maximum likelihood with the Adam of the BERT papers.
+"""Training of a Glow: maximum likelihood with the Adam of BERT-flow's code.
 
 All parameters live in one vector, and so do their gradients and Adam's two moments, so that
 an optimizer step, a gradient norm or a snapshot is one call over one array whatever the

@@ -67,10 +67,10 @@ class Whitening(
         and every column gets a share of the variance, which int8 and binary codes need.
     centering : float in [0, 1] or "auto", default="auto"
         Share of the mean that is subtracted (beta in Su's generalization of the method [4]_).
-        "auto" is 1, the whole mean, except for a trained output with ``noise="auto"`` and no
-        number of groups: there it is 0.8. The fifth that is kept protects a group that holds
-        most of the sample: the mean is nearly its direction, and without it the group has none.
-        If the vectors kept an average cosine above 0.2, less is kept.
+        "auto" is 1, the whole mean. For a trained output with ``noise="auto"`` and no number of
+        groups it is 0.8, or more if the vectors would keep an average cosine above 0.2. A group
+        that holds most of the sample lies in the direction of the mean, and the fifth that is
+        kept preserves this direction.
     power : float in [0, 1] or "auto", default="auto"
         1 whitens, 0 only centers and rotates (PCA); values between them whiten partly (gamma in
         [4]_). "auto" is 1, but 0 if `noise` is "auto" and the vectors are an output trained for

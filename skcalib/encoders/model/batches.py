@@ -15,8 +15,8 @@ from skcalib.encoders.recipe import Recipe, Slots
 from skcalib.encoders.sources import BLOCK, Model, Records, Show
 from skcalib.encoders.store.store import VectorStore
 
-# Limits of a block if texts are encoded whole: the number of their characters, and the bytes of
-# vectors of texts whose windows are not complete.
+# Limits of a block of texts that are read in windows: the number of their characters, and the
+# bytes of vectors that wait for other windows of their texts.
 CHARACTERS, HELD = 2**20, 2**27
 
 
@@ -39,8 +39,8 @@ class BertModel(Model):
         name = [recipe.fingerprint, recipe.max_length, recipe.skip[0], backbone.precision]
         if recipe.truncation_side == "left":
             name += ["end", n_before] if n_before else ["end"]
-        if recipe.stride is not None:
-            name += ["windows", recipe.stride, len(self.around[0].rstrip())]
+        if recipe.windows:
+            name += ["windows", 0, len(self.around[0].rstrip())]
         if n_after:
             name += ["around", n_before, n_after, recipe.skip[1]]
         self.name = "|".join(map(str, [*name, *self.slots.names]))
@@ -56,7 +56,7 @@ class BertModel(Model):
     def encode(self, texts: Sequence[str], show: Show) -> Iterator[Records]:
         """Yield all slots of the texts, those of long texts first."""
         most, characters = BLOCK, np.inf
-        if self._recipe.stride is not None:
+        if self._recipe.windows:
             most = int(np.clip(HELD // (8 * len(self.slots.names) * self.width), 1, BLOCK))
             characters = CHARACTERS
         # Blocks are tokenized and sorted together.

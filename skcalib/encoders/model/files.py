@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 WEIGHTS = ("model.safetensors", "model-*.safetensors")
 OTHER_WEIGHTS = re.compile(r"\.(safetensors|bin|npz|gguf|h5|msgpack|onnx|ckpt|pth?)$")
-# Of one number each, or several packed into one, as by MLX.
+# Types of quantized weights; MLX packs several weights into one U32.
 FEW_BITS = {"U32", "I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "F6_E3M2"}
-# Of attention and experts: those that come with transformers. Any other is code from the hub.
+# Implementations of attention and of experts that are part of transformers. Any other one is
+# code from the hub.
 IMPLEMENTATIONS = "eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm"
 VOCABULARIES = ("tokenizer.json", "*vocab.txt", "*vocab.json", "*.model")  # one or more
 
@@ -144,7 +145,7 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
 
 
 def _weights_unread(folder: Path, names: set[str]) -> str | None:
-    """Why the weights are not those that transformers reads, or None."""
+    """Return why the weights are not those that transformers reads, or None."""
     if names & {"adapter_config.json", "adapter_model.safetensors"}:
         return "it has an adapter to a model. Merge the two and save them as one"
     weights = {name for pattern in WEIGHTS for name in fnmatch.filter(names, pattern)}
@@ -173,9 +174,9 @@ def _weights_unread(folder: Path, names: set[str]) -> str | None:
 
 
 def _refers_elsewhere(folder: Path, names: set[str]) -> str | None:
-    """Which entry makes transformers read other files or run code, or None."""
-    # Entries, written key=value: file names, first arguments of a tokenizer, or code from the
-    # hub. special_tokens_map_file, the former place of special_tokens_map.json, is harmless.
+    """Return the entry that makes transformers read other files or run code, or None."""
+    # Entries, written key=value, that name files, code from the hub, or what a tokenizer is
+    # created with. special_tokens_map_file, the former place of a file, is harmless.
     tokenizers = r"(auto_map|init_inputs|vocab|merges|tokenizer_object)=.*"
     tokenizers += r"|(?!special_tokens_map_)\w*_file=.*|fast_tokenizer_files=.*[/\\].*"
     # Only implementations that come with transformers are accepted.

@@ -155,7 +155,7 @@ def packed_attention(
         )
         mask = None
         if sliding_window is not None and length > sliding_window:
-            # Built anew, which takes a fiftieth of the time of attention.
+            # To build it takes a fiftieth of the time of attention.
             mask = _band(length, sliding_window, packed_row.causal, query.device)
         if position_bias is not None:
             mask = position_bias(q, k).to(q.dtype)

@@ -18,7 +18,7 @@ from skcalib.compat import attention_of
 from skcalib.encoders.model.forward import ForwardPass, Way, by_longest, in_short, windows_of
 from skcalib.encoders.model.packed import pack_mpnet
 
-# Tokens of a text that proves how a model attends: enough for the windows of most encoders.
+# Most tokens of the text that shows how a model attends: more than most windows of encoders.
 LONGEST = 520
 
 
@@ -98,7 +98,7 @@ def _check_row(forward: ForwardPass, proof: Proof) -> None:
         raise ValueError(
             "rotations of rope_type='longrope' depend on the longest text of a row"
         )
-    # Some models refuse a row with more tokens than positions, already when embedding it.
+    # Some models cannot embed a row that has more tokens than they have positions.
     positions = getattr(forward.module.config, "max_position_embeddings", None) or 0
     if not forward.hooked and positions > 4096:
         raise ValueError("without hooks a row as long as its positions takes too long")

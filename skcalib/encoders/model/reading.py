@@ -48,8 +48,8 @@ def read(folder: Path) -> tuple[Any, Any]:
         config.return_dict = True
         if getattr(config, "add_cross_attention", False) and not config.is_decoder:
             raise ValueError(
-                "its config.json declares add_cross_attention, which transformers gives to "
-                "decoders alone. Delete the entry, or declare is_decoder, as it was trained"
+                "its config.json declares add_cross_attention, which only decoders have in "
+                "transformers. Delete the entry, or declare is_decoder, as it was trained"
             )
         auto = AutoModelForTextEncoding if config.model_type in ENCODER_OF else AutoModel
         # Load in float32, so that no constant is rounded. transformers 4.56 renamed the option.
@@ -98,7 +98,7 @@ def _check_weights(module: Any, report: dict[str, Any]) -> None:
             f"its config.json declares position_embedding_type={kind!r}, which this release of "
             "transformers does not compute. Use the release that wrote it"
         )
-    # In a weight of attention, NaN can give vectors that are finite and wrong.
+    # NaN in a weight of attention can lead to vectors that are finite and wrong.
     named = module.named_parameters()
     if bad := [name for name, weight in named if not _is_finite(weight)]:
         raise ValueError(
@@ -158,7 +158,7 @@ def lowercase(tokenizer: Any) -> None:
 
 
 def _is_finite(weight: torch.Tensor) -> bool:
-    # A sum costs a tenth of the time; only if it overflows, the maximum decides.
+    # A sum takes a tenth of the time of a maximum, which decides if the sum overflows.
     total = weight.sum(dtype=torch.float32)
     return bool(torch.isfinite(total) or torch.isfinite(weight.abs().max()))
 

@@ -23,7 +23,6 @@ class TokenTerms(NamedTuple):
     of a token's word. A special token is a word of its own.
     """
 
-    tokens: list[str]
     words: list[str]
     word_of: np.ndarray
     shares: np.ndarray
@@ -50,7 +49,7 @@ def token_terms(backbone: Backbone, recipe: Recipe, text: str) -> TokenTerms:
     tokens = backbone.tokens.tokenizer.convert_ids_to_tokens(numbers)
     word_of = _word_of(backbone.tokens, tokens)
     words = [_as_text(backbone.tokens, tokens, word_of == i) for i in range(word_of[-1] + 1)]
-    return TokenTerms(tokens, words, word_of, shares, terms)
+    return TokenTerms(words, word_of, shares, terms)
 
 
 def _word_of(kinds: Tokens, tokens: list[str]) -> np.ndarray:

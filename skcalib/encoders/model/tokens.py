@@ -1,4 +1,4 @@
-"""The tokenizer of a model: texts to token ids, of their beginnings or of windows."""
+"""The tokenizer of a model: texts to token ids, cut off or in windows."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -20,7 +20,7 @@ TEXT = "{text}"  # stands for the text in a prompt
 CHARACTERS, MARGIN = 16, 128
 # The tokenizer needs about a hundred bytes for each character at once.
 CHARACTERS_AT_ONCE = 2**22
-PIECE = 2**18  # characters of a text that is read whole; a longer one is read in pieces
+PIECE = 2**18  # characters of a text that are tokenized at once, if all of it is read
 
 # The space in vocabularies of SentencePiece and of byte-level tokenizers. Before an unknown
 # word it is a separate token.
@@ -44,7 +44,7 @@ class Windows(NamedTuple):
 
     ids: list[Any]
     rows: np.ndarray  # (n,) the text of each
-    is_cut: np.ndarray  # (n,) whether its text goes on where no window follows
+    is_cut: np.ndarray  # (n,) whether a part of its text is in no window
 
 
 class Frame(NamedTuple):
@@ -109,7 +109,7 @@ class Tokens:
             texts,
             recipe.max_length,
             prompt=recipe.prompt,
-            stride=recipe.stride,
+            whole=recipe.windows,
             side=recipe.truncation_side,
         )
         for token, row in zip(map(max, windows.ids), windows.rows, strict=True):
@@ -184,7 +184,7 @@ def frame_of(tokenizer: Any, prompt: str) -> Frame:
 
 
 def empty_ids(tokenizer: Any) -> np.ndarray:
-    """Ids of tokens without content: special ones, the unknown one, single spaces."""
+    """Return the ids of tokens without content: special ones, the unknown one, a space."""
     spaces = tokenizer.convert_tokens_to_ids([*SPACES])
     return np.array(sorted({*tokenizer.all_special_ids, *spaces} - {None}), int)
 
@@ -195,39 +195,38 @@ def tokenize(
     max_length: int,
     *,
     prompt: str = "",
-    stride: int | None = None,
+    whole: bool = False,
     side: str = "right",
 ) -> Windows:
     """Make token ids of texts, in windows.
 
     A window has at least one token and at most ``max_length``, including special tokens and
-    those of the prompt, which is around each text and tokenized together with it. Without
-    ``stride`` a text has one window, with the beginning of a long text, or its end if ``side``
-    is "left". With ``stride`` it has as many windows as cover the text, each sharing ``stride``
-    tokens with the one before.
+    those of the prompt, which is around each text and tokenized together with it. If texts are
+    read ``whole``, a text has as many windows as cover it, one after the other. Otherwise it
+    has one, with the beginning of a long text, or with its end if ``side`` is "left".
     """
     before, after, *texts = map(_encodable, [*around(prompt), *texts])
-    most = CHARACTERS * (max_length + MARGIN) if stride is None else PIECE
+    most = PIECE if whole else CHARACTERS * (max_length + MARGIN)
     step = max(1, CHARACTERS_AT_ONCE // min(most, max(map(len, texts)) + 1))
     pieces = (
         (row, piece)
         for row, text in enumerate(texts)
-        for piece in ([_some(text, most, side)] if stride is None else _pieces(text))
+        for piece in (_pieces(text) if whole else [_some(text, most, side)])
     )
     frame = cache(lambda: frame_of(tokenizer, prompt))  # if a text is long
     windows: list[list[int]] = []
     rows: list[int] = []
     cut = np.zeros(len(texts), dtype=bool)
     while some := list(islice(pieces, step)):
-        whole = _ids_of(tokenizer, [before + piece + after for _, piece in some])
-        for (row, piece), ids in zip(some, whole, strict=True):
-            if stride is None:
+        of_pieces = _ids_of(tokenizer, [before + piece + after for _, piece in some])
+        for (row, piece), ids in zip(some, of_pieces, strict=True):
+            if not whole:
                 while len(piece) < len(texts[row]) and len(ids) <= max_length + MARGIN:
                     # Many spaces, or a very long word.
                     piece = _some(texts[row], 4 * len(piece), side)
                     [ids] = _ids_of(tokenizer, [before + piece + after])
                 cut[row] = len(ids) > max_length
-            windows += _split(ids, max_length, stride, side, frame)
+            windows += _split(ids, max_length, whole, side, frame)
             rows += [row] * (len(windows) - len(rows))
     # A text without any token, special ones included, gets one that is not a word.
     marks = tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0
@@ -251,11 +250,11 @@ def _ids_of(tokenizer: Any, texts: list[str]) -> list[list[int]]:
 def _split(
     ids: list[int],
     max_length: int,
-    stride: int | None,
+    whole: bool,
     side: str,
     frame: Callable[[], Frame],
 ) -> list[list[int]]:
-    """Windows of the ids of a text in its prompt; without ``stride`` its beginning or its end.
+    """Windows of the ids of a text in its prompt: all, or that of its beginning or its end.
 
     They are split here, because only some tokenizers return what overflows, none with a prompt.
     """
@@ -263,14 +262,14 @@ def _split(
         return [ids]
     before, after = frame()
     room, stop = max_length - len(before) - len(after), len(ids) - len(after)
-    if stride is None and side == "left":
+    if not whole and side == "left":
         return [before + ids[stop - room :]]
     first = ids[: max_length - len(after)] + ids[stop:]
-    if stride is None:
+    if not whole:
         return [first]
     # The first window equals that of a text that is cut off. There a token may span the prompt
     # and the first word; in the others the prompt is tokenized alone.
-    starts = range(len(before) + room - stride, stop - stride, room - stride)
+    starts = range(len(before) + room, stop, room)
     return [first] + [before + ids[i : min(i + room, stop)] + ids[stop:] for i in starts]
 
 

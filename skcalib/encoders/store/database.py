@@ -12,8 +12,8 @@ from skcalib.base import warn
 
 FORMAT = 5
 WAIT = 60.0  # seconds to wait for another process that writes
-SILENCE = 10.0  # seconds to wait for a turn without a word
-PATIENCE = 600.0  # seconds to wait for a turn then
+SILENCE = 10.0  # seconds to wait for a turn before a warning
+PATIENCE = 600.0  # seconds to wait for a turn after it
 # A batch of texts is a block with one array per slot (a layer with a pooling), because a
 # pipeline reads one or two slots of many texts. The id of a store changes when it is cleared.
 SCHEMA = f"""
@@ -69,10 +69,11 @@ def _format(db: sqlite3.Connection) -> int:
 
 @contextmanager
 def turn(folder: Path) -> Iterator[None]:
-    """Hold a lock by which one worker at a time encodes for the store in a folder.
+    """Hold a lock that lets one worker at a time encode for the store in a folder.
 
-    A thread may nest it, and it ends with its process. Without the lock, in a read-only folder
-    or after `PATIENCE`, work continues, and some texts may be encoded twice.
+    A thread may acquire it again, and the lock is released when the process ends. In a
+    read-only folder, or after `PATIENCE` seconds, work continues without the lock, and some
+    texts may be encoded twice.
     """
     lock = FileLock(folder / "skcalib-vectors.lock", is_singleton=True)
     with suppress(OSError, NotImplementedError):  # OSError includes a timeout

@@ -18,7 +18,7 @@ from skcalib.base import warn
 from skcalib.encoders.store.database import connect
 from skcalib.encoders.store.store import VectorStore
 
-# Errors for which the file is at fault, not the machine.
+# Errors of a damaged file, rather than of the machine.
 DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 ARRAY = "SELECT crc, data FROM arrays WHERE block = ? AND slot = ?"
 
@@ -27,8 +27,8 @@ class Vectors:
     """Vectors of one model in a store, for one call of the user; to be closed.
 
     ``model`` identifies everything that a vector of d = ``width`` numbers depends on, except
-    its text and what is put ``around`` it. Once the machine cannot read or write the file,
-    nothing more is kept in this call.
+    its text and what is put ``around`` it. After the first error of the machine, such as a full
+    disk, this call keeps nothing more.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib.base import VersionedState, estimator, from_scratch, warn
-from skcalib.compat import HasMethods, Interval, _fit_context
+from skcalib.compat import HasMethods, Interval, _fit_context, check_params
 from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import TextInput, as_texts, distinct
 from skcalib.similarity.answers.stored import Keys, identity, stored_answers
@@ -68,7 +68,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         The fitted clone, which has the questions as its documents. Their vectors, before the
         hubs, and their words are moved halfway to the mean of those with the same answer.
     threshold_ : float
-        Score that a question must exceed to get an answer.
+        Score that a question must reach to get an answer.
     confidence_ : float or None
         Probability that the rate holds for this fit; None where it holds on average, or without
         `unanswerable` questions.
@@ -189,6 +189,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 )
         search = self.encoder
         search = clone(search) if isinstance(search, SearchEncoder) else SearchEncoder(search)
+        check_params(search)
         if search.encoder is None:
             raise ValueError(
                 "The SearchEncoder of a NearestAnswer has no encoder; it compares questions as "
@@ -247,11 +248,11 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         """
         scores, rows = self._best(X)
         answers = self.answers_[rows]
-        answers[~(scores > self.threshold_)] = None  # nor where a score is NaN
+        answers[scores < self.threshold_] = None
         return answers
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Best scores minus the threshold: positive where an answer is given.
+        """Best scores minus the threshold: 0 or more where an answer is given.
 
         Parameters
         ----------

@@ -340,11 +340,11 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
                 "class, or set a rejection_rate."
             )
         labels_of([*described, *labels], "y, beside class_names,")
-        if strange := [label for label in labels if label not in described]:
+        if unknown := [label for label in labels if label not in described]:
             raise ValueError(
-                f"y has the label {strange[0]!r}, which is none of the classes "
+                f"y has the label {unknown[0]!r}, which is none of the classes "
                 f"{[*described]!r:.200}. Name it in class_names, or mark texts without a label "
-                f"by None.{ENCODED if isinstance(strange[0], int) else ''}"
+                f"by None.{ENCODED if isinstance(unknown[0], int) else ''}"
             )
         return described
 

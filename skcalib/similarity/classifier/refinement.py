@@ -50,7 +50,7 @@ class Pool:
         return cls(vectors, names, smoothing, texts, of_names, is_frozen)
 
     def without(self, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Texts and names beside the mean of the kept: a text that is judged pulls it."""
+        """Texts and names with the mean of the kept ones: a text that is judged pulls it."""
         shift = self.vectors[kept].mean(axis=0) - self.vectors.mean(axis=0)
         if not self.is_frozen:  # the mean is the origin of the vectors
             moved = unit_rows(self.vectors - shift)[0]
@@ -61,7 +61,7 @@ class Pool:
 
 
 def side_by_side(vectors: np.ndarray, smoothing: NeighborSmoothing) -> np.ndarray:
-    """Return vectors of unit length, and beside them the same smoothed."""
+    """Return vectors of unit length, and in further columns the same smoothed."""
     unit = unit_rows(vectors)[0]
     return np.hstack([unit, smoothed(smoothing, unit)])
 
@@ -128,10 +128,10 @@ def _weight_of_names(names: np.ndarray, labeled: np.ndarray, codes: np.ndarray) 
         place = np.arange(len(codes)), codes
         scores[place] = (labeled * left_out).sum(axis=1) - (left_out**2).sum(axis=1) / 2
         right.append((scores.argmax(axis=1) == codes)[judged])
-    both, alone = right
-    won, lost = np.sum(both & ~alone), np.sum(~both & alone)
+    with_names, without = right
+    won, lost = np.sum(with_names & ~without), np.sum(~with_names & without)
     by_names = _beyond_chance((nearest_class(labeled, names) == codes)[judged], len(names))
-    by_labels = max(_beyond_chance(alone, len(names)), LEAST_SKILL)
+    by_labels = max(_beyond_chance(without, len(names)), LEAST_SKILL)
     return max(by_names / by_labels * float((1 + won) / (1 + won + lost)), LEAST)
 
 

@@ -13,7 +13,7 @@ from skcalib.inputs.vectors import unit_rows
 from skcalib.similarity.classifier.refinement import class_means, nearest_class, sums_of
 
 FOLDS = 10
-NEAR = 0.9  # cosine of near-copies, beside the mean of all texts
+NEAR = 0.9  # cosine of near-copies, after the mean of all texts is subtracted
 
 
 def near_copies(vectors: np.ndarray) -> np.ndarray:

@@ -89,7 +89,8 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
     than 448 distinct texts the pairs are counted, and at most `false_pairs` are listed. Such a
     number is an interval: of new texts of 18 sets, related ones among them, one to ten times as
     many pairs were listed as 20 allowed, and one to 2.2 times as many as 200; of random vectors
-    a fifth to a half, and a half to three quarters. The time is quadratic in the number of
+    a fifth to a half, and a half to three quarters. `fit` warns below one of a million pairs,
+    the smallest rate that was compared with counts. The time is quadratic in the number of
     texts, the memory is not.
 
     A text without content for the encoder (blank, only unknown tokens, or a zero vector) is
@@ -150,9 +151,9 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         Warns
         -----
         UserWarning
-            If there are too few distinct texts, so that pairs are counted; so many similar ones
-            that duplicates may be missed; or similar ones, perhaps series, that are listed
-            beyond `false_pairs`.
+            If there are too few distinct texts, so that pairs are counted; more than a million
+            pairs for each of `false_pairs`; so many similar texts that duplicates may be
+            missed; or similar ones, perhaps series, that are listed beyond `false_pairs`.
         """
         if self.guard is not None and self.encoder is None:
             raise ValueError(

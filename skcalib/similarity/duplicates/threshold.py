@@ -53,6 +53,13 @@ def threshold_of(vectors: np.ndarray, order: np.ndarray, false_pairs: float) -> 
             f"{false_pairs:g} pairs are listed, duplicates included. Give more texts."
         )
         return min(EQUAL, float(counts.threshold(rate)))
+    if rate < LEAST_EXTRAPOLATED:
+        least = LEAST_EXTRAPOLATED * n_pairs
+        warn(
+            f"false_pairs={false_pairs:g} of {n_pairs:,} pairs is less than was compared with "
+            f"counts, {least:,.0f} or more, where up to ten times as many were listed. Check "
+            "the pairs from the first on, or set a larger false_pairs."
+        )
     is_bent = counts.line(LARGER_P_VALUES).error > LARGEST_ERROR
     if is_bent and _stand_apart(counts, LARGEST_P_VALUES):
         # The usual line may be straight, since all of it is among the duplicates.

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import VersionedState, estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, _fit_context
+from skcalib.cosines import SLACK
 from skcalib.inputs.texts import TextInput, as_texts, distinct
 from skcalib.inputs.vectors import (
     check_vectors,
@@ -36,7 +37,6 @@ FEWEST = 4  # different records with content of a side
 FEW = 20  # records, below which a rate of 5 % can hardly be checked
 # A mild whitening brings out details, which tell a record from others on its topic.
 POWER = 0.25
-SLACK = 1e-5  # by which equal vectors may score differently in two products of matrices
 
 
 @estimator

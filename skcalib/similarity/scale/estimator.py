@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import VersionedState, estimator, from_scratch
 from skcalib.compat import Interval, _fit_context, check_rate
-from skcalib.cosines import best_of_others
+from skcalib.cosines import SLACK, best_of_others
 from skcalib.inputs.containers import first_text, unmasked
 from skcalib.inputs.texts import distinct_texts
 from skcalib.inputs.vectors import check_finite, checked_rows, unit_rows, warn_of_silent
@@ -27,7 +27,6 @@ from skcalib.statistics.conformal import confidence_for, n_above, n_needed
 
 # A new stored text that passes makes two pass: itself, and its nearest text.
 MUTUAL = 2
-ROUNDING = 1e-5  # of a cosine in float32
 MOST_PAIRS = 10**7  # default of `n_pairs`
 
 
@@ -306,7 +305,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         counts = self._counted(per)
         similarity = np.asarray(unmasked(similarity), dtype=np.float64)
         check_finite(similarity, "similarity")
-        if (beyond := np.abs(similarity) > 1 + ROUNDING).any():
+        if (beyond := np.abs(similarity) > 1 + SLACK).any():
             raise ValueError(
                 f"similarity has {similarity[beyond].flat[0]:g}; expected cosines, from -1 to "
                 "1. Compute them from vectors of unit length."

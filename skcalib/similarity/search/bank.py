@@ -31,6 +31,7 @@ def check_queries(estimator: Any, y: Any, queries: Any) -> None:
             f"{name}.fit got texts or vectors as y, which it ignores. Pass a sample of queries "
             "by name: fit(documents, queries=past_queries)."
         )
+    # A pipeline passes parameters of a step on as they are, and says nothing of itself.
     frame = inspect.currentframe() if queries is not None else None
     while frame is not None:
         pipeline = frame.f_locals.get("self")
@@ -60,7 +61,7 @@ def fit_queries(
     if unit is None:
         return side, None
     if X is None:
-        asked = {row.tobytes() for row in unit}
+        asked = {row.tobytes() for row in unit if row.any()}
         equal = len({key for row in stored if (key := row.tobytes()) in asked})
     else:
         equal = len({*texts} & {*X})

@@ -177,7 +177,11 @@ class SearchEncoder(TextTransformer):
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
         "query_encoder": "no_validation",
-        "lexical": [StrOptions({"characters"}), HasMethods(["fit", "transform"]), None],
+        "lexical": [
+            StrOptions({"characters"}),
+            HasMethods(["fit_transform", "transform"]),
+            None,
+        ],
         "power": [Interval(Real, 0, 1, closed="both")],
         "hub_weight": [Interval(Real, 0, 1, closed="both")],
         "neighbors": [HasMethods(["fit", "transform"]), None],
@@ -205,9 +209,9 @@ class SearchEncoder(TextTransformer):
 
         Raises
         ------
-        ValueError
-            If there are fewer than two different documents or queries with content, or if the
-            vectors of queries have another width.
+        TypeError, ValueError
+            If there are fewer than two different documents or queries with content, if queries
+            come as `y`, by a pipeline that does not transform them, or with another width.
 
         Warns
         -----
@@ -367,6 +371,3 @@ class SearchEncoder(TextTransformer):
     @property
     def _n_features_out(self) -> int:
         return self.vectors_.shape[1]
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "vectors_")

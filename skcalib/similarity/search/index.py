@@ -16,10 +16,9 @@ from skcalib.similarity.search.bank_test import BankTest
 from skcalib.similarity.search.sides import TwoSides
 from skcalib.similarity.search.words import (
     Words,
-    by_term,
+    of_documents,
     sample_of,
     weight_of_words,
-    with_content,
 )
 from skcalib.similarity.space import Side
 
@@ -32,7 +31,7 @@ class DenseSparse(NamedTuple):
     """Two vectors of each text, whose inner products are added."""
 
     dense: np.ndarray  # (n_texts, d + 2), float32
-    sparse: csr_matrix | None  # (n_texts, n_terms), float32; None if only vectors are compared
+    sparse: Any  # csr_matrix (n_texts, n_terms), float32; None if only vectors are compared
 
     def rows(self, rows: np.ndarray) -> Self:
         """Return the vectors of some texts."""
@@ -77,75 +76,72 @@ class SearchIndex:
                 "Set the encoder of the documents, too, and pass texts."
             )
         document_side, unit, texts = Side.fitted(search, X)
-        has_content = np.any(unit, axis=1)
+        has_content = unit.any(axis=1)
         if has_content.sum() < 2:
             raise ValueError(
                 f"Got n_samples={len(unit)} documents, {has_content.sum()} of them with "
                 "content; a search ranks two or more. Pass all documents in one list."
             )
-        content = unit if has_content.all() else unit[has_content]
-        query_side, bank = fit_queries(search, document_side, content, texts, queries)
-        sides = TwoSides.learned(
-            content,
+        query_side, bank = fit_queries(search, document_side, unit, texts, queries)
+        sides, vectors = TwoSides.learned(
+            unit,
             None if bank is None else bank.unit,
             power=search.power,
             hub_weight=search.hub_weight,
-            codes=None if codes is None else codes[has_content],
+            codes=codes,
         )
-        words, terms = None, None
-        if texts is not None and search.lexical is not None:
-            words, vectors = Words.fitted(search.lexical, texts)
-            terms = by_term(vectors, has_content, codes)
-            del vectors  # as large as the terms
         n, test = (0, None) if bank is None else (len(bank.unit), BankTest.of(bank.unit))
-        index = cls(document_side, query_side, sides, words, n, test, search.neighbors)
-        index._keep(unit, terms, codes)
-        if words is not None and texts is not None:
-            words.weight = index._weight_of_words(words, unit, texts, bank)
-        return index, unit
+        index = cls(document_side, query_side, sides, None, n, test, search.neighbors)
+        documents = DenseSparse(vectors, None)
+        if texts is not None and search.lexical is not None:
+            index.words, sparse = Words.fitted(search.lexical, texts)
+            documents = DenseSparse(vectors, of_documents(sparse, has_content, codes))
+            weight = index._weight_of_words(index.words, documents, unit, texts, bank)
+            index.words.weight = weight
+        return index._keep(documents), unit
 
-    def with_documents(
-        self, unit: np.ndarray, texts: list[str], codes: np.ndarray | None = None
-    ) -> Self:
+    def with_documents(self, unit: np.ndarray, texts: list[str], codes: np.ndarray) -> Self:
         """Return an index of other documents, encoded by the same sides."""
-        index, terms = copy(self), None
-        if self.words is not None:
-            terms = by_term(self.words.documents(texts), np.any(unit, axis=1), codes)
-        index._keep(unit, terms, codes)
-        return index
+        return copy(self)._keep(self.documents(unit, texts, codes))
 
-    def _keep(
-        self, unit: np.ndarray, terms: csr_matrix | None, codes: np.ndarray | None
-    ) -> None:
-        self.vectors, self.terms = self.sides.documents(unit, codes), terms
-        self.fitted_neighbors = None
-        if self.neighbors is not None and len(unit) > CANDIDATES + 1:  # some ask for one more
+    def _keep(self, documents: DenseSparse) -> Self:
+        self.vectors, sparse = documents
+        self.terms = None if sparse is None else csr_matrix(sparse.T)
+        self.fitted_neighbors, n = None, len(self.vectors)
+        if self.neighbors is not None and n > CANDIDATES + 1:  # some ask for one more
             neighbors = clone(self.neighbors).set_params(n_neighbors=CANDIDATES)
             self.fitted_neighbors = neighbors.fit(self.vectors)
+        return self
 
     def _weight_of_words(
-        self, words: Words, unit: np.ndarray, texts: list[str], bank: Bank | None
+        self,
+        words: Words,
+        documents: DenseSparse,
+        unit: np.ndarray,
+        texts: list[str],
+        bank: Bank | None,
     ) -> float:
         """Return the weight by queries, or by documents that ask for each other."""
+        vectors, sparse = documents
         rows = np.unique(distinct(texts)[1], return_index=True)[1]
         rows = rows[np.any(unit, axis=1)[rows]]  # a copy would be found by its words
-        vectors, stored = self.vectors, csr_matrix.transpose(self.terms)
-        if len(rows) < len(texts):
-            vectors, stored = vectors[rows], stored[rows]
+        vectors = vectors if len(rows) == len(texts) else vectors[rows]
         if bank is None:
             own = sample_of(len(rows))
-            asked, of_asked = unit[rows[own]], csr_matrix(stored[own])
+            asked, of_asked = unit[rows[own]], sparse[rows[own]]
         else:
             own, drawn = None, sample_of(len(bank.texts))
             asked = bank.unit[drawn]
             of_asked = words.documents([bank.texts[row] for row in drawn])
-        return weight_of_words(self.sides.queries(asked), vectors, of_asked, stored, own)
+        return weight_of_words(self.sides.queries(asked), vectors, of_asked, sparse, rows, own)
 
-    def documents(self, unit: np.ndarray, texts: list[str] | None) -> DenseSparse:
-        """Encode documents that come later."""
-        dense, sparse = self.sides.documents(unit), None
+    def documents(
+        self, unit: np.ndarray, texts: list[str] | None, codes: np.ndarray | None = None
+    ) -> DenseSparse:
+        """Encode documents, perhaps in groups."""
+        dense, sparse = self.sides.documents(unit, codes), None
         if self.words is not None and texts is not None:
-            sparse = with_content(self.words.documents(texts), np.any(unit, axis=1))
+            sparse = of_documents(self.words.documents(texts), np.any(unit, axis=1), codes)
         return DenseSparse(dense, sparse)
 
     def queries(self, unit: np.ndarray, texts: list[str] | None) -> DenseSparse:
@@ -156,7 +152,7 @@ class SearchIndex:
         return DenseSparse(dense, sparse)
 
     def ask(self, texts: list[str]) -> DenseSparse:
-        """Encode queries that are texts for sure."""
+        """Encode queries that are texts, as `as_texts` returns them."""
         space: Any = self.query_side.space
         return self.queries(space.unit(texts), texts)
 
@@ -177,7 +173,7 @@ class SearchIndex:
         """Return each query's best score with a document that it allows, and the row of it.
 
         ``allows`` gets numbers of queries, (n, 1), and rows of documents, (n, k). The search
-        widens until it finds one, or the others score ``least`` at most. After ``most``
+        widens until it finds one, or the others score less than ``least``. After ``most``
         documents, the score is that of the last one, which the others do not exceed.
         """
         best, found = np.full(len(asked.dense), NONE), np.zeros(len(asked.dense), np.intp)
@@ -194,5 +190,5 @@ class SearchIndex:
             if k >= most:
                 best[left[~has]] = last[~has]
                 break
-            left, k = left[~has & (last > least)], 4 * k
+            left, k = left[~has & (last >= least)], 4 * k
         return best, found

@@ -44,33 +44,37 @@ class TwoSides:
         power: float,
         hub_weight: float,
         codes: np.ndarray | None = None,
-    ) -> Self:
+    ) -> tuple[Self, np.ndarray]:
         """Estimate the maps and the hubs from unit vectors, of documents and distinct queries.
 
         Without queries there is only the whitening. Details count less, and hubs, too, if a
         document probably answers its nearest queries; hubs also by how much of them another
-        bank would repeat, and by `gate`. ``codes`` are groups of documents, see `documents`.
+        bank would repeat, and by `gate`. Return also the vectors of the documents, in groups
+        with ``codes``, see `documents`.
         """
+        unit, rows = documents, content_of(documents)
+        documents = unit[rows]
         bank = documents[:0] if queries is None else bank_of(queries)
         n = len(bank) or len(documents)
         share = unanswered_share(n_nearest(n), n, len(documents))
         mean = documents.mean(axis=0, dtype=np.float64)
-        sides, shifts = [(documents, mean)], (np.zeros_like(mean),) * 2
+        samples, shifts = [(documents, mean)], (np.zeros_like(mean),) * 2
         if queries is not None:
             of_queries = queries.mean(axis=0, dtype=np.float64)
-            sides.append((queries, of_queries))
+            samples.append((queries, of_queries))
             gap = of_queries - mean
             shifts = CENTERING * mean, CENTERING * (mean + gap_weight(queries, gap) * gap)
-        projection = mild_whitening(share * power, *sides)
+        projection = mild_whitening(share * power, *samples)
         bank = mapped(bank, shifts[1], projection)
+        vectors = in_groups(mapped(unit, shifts[0], projection), codes)
         weight = 0.0
         if len(bank):
-            stored = mapped(documents, shifts[0], projection)
-            stored = stored if codes is None else toward_means(stored, codes)
+            stored = vectors[rows]
             first = nearest(bank, stored, 1)[1][:, 0]
             repeated = repeatability(stored, bank)
             weight = share * repeated * hub_weight * gate(first, len(stored))
-        return cls(*shifts, projection, bank, weight)
+        sides = cls(*shifts, projection, bank, weight)
+        return sides, sides._with_hubs(vectors, unit)
 
     def documents(self, unit: np.ndarray, codes: np.ndarray | None = None) -> np.ndarray:
         """Return ``(d', -w r, sqrt(1 - w² r²)) / sqrt(2)`` of unit vectors, (n, m + 2).
@@ -79,7 +83,10 @@ class TwoSides:
         A zero vector, of no content, becomes one that is far from all queries.
         """
         vectors = mapped(unit, self.document_shift, self.projection)
-        out = self.hubs.transform(vectors if codes is None else toward_means(vectors, codes))
+        return self._with_hubs(in_groups(vectors, codes), unit)
+
+    def _with_hubs(self, vectors: np.ndarray, unit: np.ndarray) -> np.ndarray:
+        out = self.hubs.transform(vectors)
         out[~unit.any(axis=1)] = -np.eye(1, out.shape[1], out.shape[1] - 2)
         return out
 
@@ -107,11 +114,20 @@ class TwoSides:
         return [Normalizer(), linear, Normalizer(), columns]
 
 
-def toward_means(X: Any, codes: np.ndarray) -> Any:
+def content_of(unit: np.ndarray) -> Any:
+    """Return the rows with content: a slice, which copies nothing, if all have it."""
+    has_content = unit.any(axis=1)
+    return slice(None) if has_content.all() else has_content
+
+
+def in_groups(X: Any, codes: np.ndarray | None) -> Any:
     """Return ``unit(x + mean of the rows of its group)``, of dense or sparse rows.
 
-    ``codes`` are the groups, from 0. The only row of a group does not move.
+    ``codes`` are the groups, from 0; None leaves the rows as they are, as it does the only row
+    of a group.
     """
+    if codes is None:
+        return X
     shares = 1 / np.bincount(codes)[codes]
     mean = csr_matrix((shares, (codes, np.arange(len(codes))))) @ X
     return normalize(X + mean[codes]).astype(np.float32)

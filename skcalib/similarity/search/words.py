@@ -6,12 +6,13 @@ from typing import Any, Self
 import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.preprocessing import normalize
 
 from skcalib.cosines import nearest_in_order
-from skcalib.similarity.search.sides import toward_means
+from skcalib.similarity.search.sides import in_groups
 
+PIECES: dict[str, Any] = {"analyzer": "char_wb", "ngram_range": (2, 4), "dtype": np.float32}
 ASKED = 500  # queries, or documents in place of them, at most, that show the weight
 SAMPLED = 2000  # documents, at most, that show the spread of scores
 OTHERS = slice(10, 60)  # places of documents that probably do not answer a query
@@ -30,20 +31,13 @@ class Words:
 
     @classmethod
     def fitted(cls, lexical: Any, texts: list[str]) -> tuple[Self, csr_matrix]:
-        """Fit a vectorizer on documents, by default of pieces of words; return their vectors.
-
-        Every script and language has pieces of words.
-        """
-        if isinstance(lexical, str):
-            lexical = TfidfVectorizer(
-                analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True, dtype=np.float32
-            )
-        vectorizer = clone(lexical)
+        """Fit a vectorizer on documents, by default of pieces of words; return vectors."""
         try:
-            if hasattr(vectorizer, "fit_transform"):  # it reads the texts once
-                vectors = vectorizer.fit_transform(texts)
+            if isinstance(lexical, str):
+                vectorizer, vectors = _fit_pieces(texts)
             else:
-                vectors = vectorizer.fit(texts).transform(texts)
+                vectorizer = clone(lexical)
+                vectors = vectorizer.fit_transform(texts)
         except ValueError as error:
             raise ValueError(
                 f"lexical={lexical!r:.80} cannot be fitted on the documents: {error} Choose "
@@ -60,19 +54,33 @@ class Words:
         return self.documents(texts) * np.float32(self.weight)
 
 
+def _fit_pieces(texts: list[str]) -> tuple[TfidfVectorizer, csr_matrix]:
+    """Fit TF-IDF of pieces of words, which every script and language has; return vectors.
+
+    These are those of ``fit_transform``, but each distinct word is cut once, not wherever it
+    comes, which takes a fifth of the time.
+    """
+    words = CountVectorizer(tokenizer=str.split, token_pattern=None, dtype=np.float32)
+    of_texts = words.fit_transform(texts)
+    pieces = CountVectorizer(lowercase=False, **PIECES)
+    counts = of_texts @ pieces.fit_transform(words.get_feature_names_out())
+    counts.sort_indices()
+    tfidf = TfidfTransformer(sublinear_tf=True).fit(counts)
+    vectorizer = TfidfVectorizer(sublinear_tf=True, **PIECES)
+    vectorizer.vocabulary_, vectorizer.idf_ = pieces.vocabulary_, tfidf.idf_
+    return vectorizer, tfidf.transform(counts, copy=False)
+
+
 def _unit(vectors: Any) -> csr_matrix:
     """Scale sparse vectors to unit length, in float32; zero rows stay zero."""
     return normalize(csr_matrix(vectors, dtype=np.float32), copy=False)
 
 
-def by_term(words: csr_matrix, has_content: Any, codes: np.ndarray | None) -> csr_matrix:
-    """Return the vectors of documents, which may be in groups, as rows of terms."""
-    words = words if codes is None else toward_means(words, codes)
-    return csr_matrix(with_content(words, has_content).T)
-
-
-def with_content(words: csr_matrix, has_content: Any) -> csr_matrix:
-    """Return the vectors of documents, zero for those without content, which come last."""
+def of_documents(
+    words: csr_matrix, has_content: Any, codes: np.ndarray | None = None
+) -> csr_matrix:
+    """Return the vectors of documents, perhaps in groups, zero for those without content."""
+    words = in_groups(words, codes)
     if has_content.all():
         return words
     words = csr_matrix(words.multiply(has_content[:, None]))
@@ -90,6 +98,7 @@ def weight_of_words(
     vectors: np.ndarray,
     asked_words: csr_matrix,
     words: csr_matrix,
+    rows: np.ndarray,
     own: np.ndarray | None = None,
 ) -> float:
     """Return the weight of inner products of words relative to those of vectors.
@@ -98,7 +107,8 @@ def weight_of_words(
     those at the places 11 to 60. So words are worth as much as they distinguish it: with the
     means u of their inner products with the first, v with the others, their standard deviation
     s, and ``d = (u - v) / s``, a standard deviation of the words counts ``MOST d² / (1 + d²)``
-    of one of the vectors. ``own`` has the row of the document that a query is.
+    of one of the vectors. ``vectors`` are of these ``rows`` of ``words``, and ``own`` has the
+    place among these of the document that a query is.
     """
     depth = OTHERS.stop + (own is not None)
     near = nearest_in_order(asked, vectors, min(depth, len(vectors)))[1]
@@ -108,9 +118,7 @@ def weight_of_words(
     n, k = near.shape
     if k < 2:
         return 0.0
-    used, place = np.unique(near, return_inverse=True)
-    of_near = csr_matrix(words[used])[place.ravel()]
-    pairs = asked_words[np.repeat(np.arange(n), k)].multiply(of_near)
+    pairs = asked_words[np.repeat(np.arange(n), k)].multiply(words[rows[near.ravel()]])
     products = np.asarray(pairs.sum(axis=1), np.float64).reshape(n, k)
     first, others = products[:, 0], products[:, min(OTHERS.start, max(1, k // 6)) :]
     deviation = np.sqrt((first.var() + others.var()) / 2)

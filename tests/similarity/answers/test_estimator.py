@@ -387,6 +387,12 @@ def test_a_rate_out_of_range_is_refused(rate):
         drawn(rate).fit(STORED, truth(STORED))
 
 
+def test_a_parameter_of_its_search_out_of_range_is_refused():
+    model = NearestAnswer(SearchEncoder(TextEncoder(vectors), hub_weight=-1))
+    with pytest.raises(ValueError, match="'hub_weight' parameter of SearchEncoder"):
+        model.fit(STORED, truth(STORED))
+
+
 @pytest.mark.parametrize(("has_log", "least"), [(False, 0.6), (True, 0.4)])
 def test_real_questions_get_their_answers(minilm, recent, has_log, least):
     """Of ten intents five are stored, one question of each aside; others get no answer."""

@@ -140,7 +140,7 @@ def peak(function):
 def test_memory_does_not_grow_with_the_square_of_the_texts():
     X = spread(12_000, 8).astype(np.float32)
     products = 4 * len(X) ** 2
-    model, used = peak(lambda: Duplicates().fit(X))
+    model, used = peak(lambda: Duplicates(false_pairs=100).fit(X))
     assert used < products / 3  # most of it to count the cosines of 4,473 texts, in blocks
     (_, rows), used = peak(lambda: model.kneighbors(X))
     assert_array_equal(rows[:, 0], np.arange(len(X)))
@@ -186,7 +186,7 @@ def test_too_many_near_copies_are_refused(monkeypatch):
 
 def test_predict_finds_what_leaks_from_one_set_into_another(X):
     new = np.vstack([spread(200, seed=9), near(X[:50], 0.05, seed=3), X[-3:]])
-    model = Duplicates(false_pairs=1).fit(X)
+    model = Duplicates(false_pairs=2).fit(X)
     groups = model.predict(new)
     assert (groups[:200] >= 0).sum() <= 5
     cosines = cosines_of(np.vstack([new, X]))[:253, 253:]
@@ -218,7 +218,7 @@ def test_predict_of_the_fitted_rows_gives_their_labels(X):
     assert_array_equal(model.predict(X), labels)
 
 
-@pytest.mark.parametrize("false_pairs", [1, 20, 300])
+@pytest.mark.parametrize("false_pairs", [2, 20, 300])
 def test_other_numbers_of_false_pairs_need_no_new_fit(X, false_pairs):
     model = Duplicates().fit(X)
     before = pickle.dumps(model)
@@ -230,6 +230,13 @@ def test_other_numbers_of_false_pairs_need_no_new_fit(X, false_pairs):
     assert_array_equal(other.predict(X), fitted.predict(X))
     assert pickle.dumps(model) == before
     assert other.at(20).pairs_.tolist() == model.pairs_.tolist()
+
+
+def test_a_rate_that_was_compared_with_no_count_gives_a_warning(X):
+    n_pairs = len(X) * (len(X) - 1) // 2
+    with pytest.warns(UserWarning, match=r"counts, 1 or more, where up to ten times as many"):
+        Duplicates(false_pairs=0.9e-6 * n_pairs).fit(X)
+    Duplicates(false_pairs=1.1e-6 * n_pairs).fit(X)
 
 
 def test_a_number_of_false_pairs_that_is_none_is_refused(X):

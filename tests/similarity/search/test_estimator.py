@@ -334,6 +334,29 @@ def test_words_of_another_kind_are_those_of_the_vectorizer():
     assert search.lexical_weight_ > 0
 
 
+ODD = [
+    "İstanbul ΟΔΟΣ Οδός",
+    "ß\u00a0ẞ\x1ca",
+    "中文字 搜索",
+    "a",
+    "A b\t\nc",
+    "so-so, so!",
+    "so so",
+]
+
+
+def test_pieces_of_words_are_those_of_a_vectorizer_that_cuts_each_text():
+    pieces = {"analyzer": "char_wb", "ngram_range": (2, 4), "sublinear_tf": True}
+    of_texts = TfidfVectorizer(**pieces, dtype=np.float32)
+    expected = of_texts.fit_transform(ODD)
+    search = SearchEncoder(vague).fit(ODD)
+    assert search.vectorizer_.vocabulary_ == of_texts.vocabulary_
+    assert_array_equal(search.vectorizer_.idf_, of_texts.idf_)
+    assert_allclose(search.words_.toarray(), expected.toarray(), atol=1e-7)
+    assert_allclose(search.encode_document(ODD)[1].toarray(), expected.toarray(), atol=1e-7)
+    assert clone(search.vectorizer_).get_params() == of_texts.get_params()
+
+
 def test_the_weight_of_words_is_the_formula():
     people = [f"{person} {i}" for person in PEOPLE for i in range(6)]
     search = SearchEncoder(vague).fit(people, queries=WHO)
