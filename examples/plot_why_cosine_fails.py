@@ -19,13 +19,13 @@ import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
-from scipy.stats import entropy
 from sklearn.model_selection import KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib.datasets import load_toy_sts, minilm_path
 from skcalib.inspection import CosineDisplay, SpectrumDisplay
+from skcalib.metrics import effective_rank, mean_cosine
 
 pairs, grades = load_toy_sts(return_X_y=True)
 sentences = np.unique(pairs.astype(str))
@@ -59,23 +59,21 @@ for i in (alike, unrelated):
 warnings.filterwarnings("ignore", message="There are fewer than")
 whitened = Whitening().fit_transform(raw)
 figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.5), layout="constrained")
-spectra = {"raw": SpectrumDisplay.from_vectors(raw, name="raw", ax=left)}
+SpectrumDisplay.from_vectors(raw, name="raw", ax=left)
 SpectrumDisplay.from_vectors(raw - raw.mean(axis=0), name="centered", ax=left)
-spectra["whitened"] = SpectrumDisplay.from_vectors(whitened, name="whitened", ax=left)
+SpectrumDisplay.from_vectors(whitened, name="whitened", ax=left)
 left.set_title("Singular values")
 left.set_ylim(1e-4, 2)
-histograms = {"raw": CosineDisplay.from_vectors(raw, name="raw", ax=right)}
-histograms["whitened"] = CosineDisplay.from_vectors(whitened, name="whitened", ax=right)
+CosineDisplay.from_vectors(raw, name="raw", ax=right)
+CosineDisplay.from_vectors(whitened, name="whitened", ax=right)
 right.set_title("Cosines of different sentences")
 right.set_yscale("log")  # the raw cosines fill a single bin
 figure.suptitle("MiniLM, [CLS] of layer 1")
 figure.savefig("why_cosine_fails.png", dpi=150)
 
-# The effective rank is the exponential of the entropy of the singular values.
 print(f"{'':10}{'mean cosine':>12}{'effective rank':>16}")
-for name in spectra:
-    rank = np.exp(entropy(spectra[name].singular_values))
-    print(f"{name:10}{histograms[name].cosines.mean():12.4f}{rank:16.1f}")
+for name, vectors in (("raw", raw), ("whitened", whitened)):
+    print(f"{name:10}{mean_cosine(vectors):12.4f}{effective_rank(vectors):16.1f}")
 
 # %%
 # Does whitening help? The table shows Spearman's rho (the rank correlation of cosine and
@@ -115,9 +113,7 @@ for i, cosine in zip(
 # start. It gains a little from ``noise="auto"`` and loses from exact whitening, as
 # :ref:`another example <sphx_glr_auto_examples_plot_when_not_to_calibrate.py>` shows.
 
-unit = last_layer.fit_transform(sentences)  # vectors of length 1
-different = (unit @ unit.T)[np.triu_indices(len(unit), 1)]
-print(f"mean cosine of the last layer: {different.mean():.4f}")
+print(f"mean cosine of the last layer: {mean_cosine(last_layer.fit_transform(sentences)):.4f}")
 for name, whitening in (("whitened", Whitening()), ("noise='auto'", Whitening(noise="auto"))):
     step = make_pipeline(last_layer, whitening)
     scores = cross_val_score(BiEncoder(step), pairs, grades, cv=folds)

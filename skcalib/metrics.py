@@ -1,4 +1,7 @@
-"""Agreement with human judgment, also over the subsets of a benchmark."""
+"""Agreement with human judgment, and isotropy: how evenly vectors spread in all directions.
+
+All measures work in float64.
+"""
 
 from collections.abc import Callable
 from numbers import Integral
@@ -6,15 +9,30 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import linalg
+from scipy.special import logsumexp
+from scipy.stats import entropy
 from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.metrics import make_scorer
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from skcalib.base import warn
 from skcalib.inputs.containers import unmasked
 from skcalib.inputs.labels import labels_of, plain
 from skcalib.inputs.texts import distinct
+from skcalib.inputs.vectors import check_vectors, unit_rows
 
-__all__ = ["aggregate", "spearman"]
+__all__ = [
+    "aggregate",
+    "effective_rank",
+    "isoscore",
+    "mean_cosine",
+    "partition_isotropy",
+    "pearson",
+    "pearson_scorer",
+    "spearman",
+    "spearman_scorer",
+]
 
 
 def spearman(y_true: ArrayLike, y_pred: ArrayLike) -> float:
@@ -41,14 +59,36 @@ def spearman(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     >>> spearman([0, 2, 3, 5], [0.1, 0.4, 0.3, 0.9])
     0.8
     """
-    a, b = (_ranks(y) for y in _finite_pair(y_true, y_pred))
-    if (a == a[0]).all() or (b == b[0]).all():
-        warn(
-            "spearman is not defined if one side is constant; NaN is returned.",
-            UndefinedMetricWarning,
-        )
-        return float("nan")
-    return float(np.corrcoef(a, b)[0, 1])
+    y_true, y_pred = _finite_pair(y_true, y_pred)
+    return _correlation("spearman", _ranks(y_true), _ranks(y_pred))
+
+
+def pearson(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Pearson's linear correlation; constants and errors as in `spearman`.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_pairs,)
+        Judged and predicted similarity.
+
+    Returns
+    -------
+    r : float
+        In [-1, 1].
+
+    Examples
+    --------
+    >>> from skcalib.metrics import pearson
+    >>> pearson([0, 1, 2], [1, 3, 5])
+    1.0
+    """
+    return _correlation("pearson", *_finite_pair(y_true, y_pred))
+
+
+#: `spearman` as a scorer for ``scoring=``.
+spearman_scorer = make_scorer(spearman)
+#: `pearson` as a scorer for ``scoring=``.
+pearson_scorer = make_scorer(pearson)
 
 
 def aggregate(
@@ -103,6 +143,140 @@ def aggregate(
     return float(np.average(scores, weights=weights))
 
 
+def isoscore(X: ArrayLike) -> float:
+    """IsoScore: the share of dimensions that the vectors use uniformly.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, d)
+        Vectors, d at least 2.
+
+    Returns
+    -------
+    score : float
+        In [0, 1]; 1 if the covariance is a multiple of the identity, 0 if all variance lies
+        in one direction. The mean has no influence.
+
+    References
+    ----------
+    Rudman, Gillman, Rayne & Eickhoff (2022), "IsoScore: Measuring the Uniformity of
+    Embedding Space Utilization", Findings of ACL, algorithm 1.
+
+    Examples
+    --------
+    >>> from skcalib.metrics import isoscore
+    >>> round(isoscore([[1, 0], [-1, 0], [0, 1], [0, -1]]), 6)
+    1.0
+    """
+    vectors = check_vectors(X, ensure_min_samples=2, ensure_min_features=2)
+    d = vectors.shape[1]
+    if (vectors == vectors[0]).all():
+        raise ValueError("isoscore is not defined for vectors that are all equal.")
+    vectors = vectors / np.abs(vectors).max()  # the score ignores scale; squares may overflow
+    covariance = np.cov(vectors, rowvar=False)
+    # The paper's steps come to this ratio: tr(C)² over tr(C²).
+    participation = np.trace(covariance) ** 2 / np.sum(covariance**2)
+    return float(np.clip((participation - 1) / (d - 1), 0.0, 1.0))
+
+
+def mean_cosine(X: ArrayLike) -> float:
+    """Mean cosine over all pairs of different vectors.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, d)
+        Vectors, none of them zero.
+
+    Returns
+    -------
+    cosine : float
+        Near 0 for directions spread evenly, near 1 for vectors in a narrow cone.
+
+    References
+    ----------
+    Ethayarajh (2019), "How Contextual are Contextualized Word Representations?", EMNLP.
+
+    Examples
+    --------
+    >>> from skcalib.metrics import mean_cosine
+    >>> mean_cosine([[1.0, 0.0], [0.0, 2.0]])
+    0.0
+    """
+    unit, lengths = unit_rows(check_vectors(X, ensure_min_samples=2))
+    if not lengths.all():
+        raise ValueError(
+            f"Vector {np.flatnonzero(lengths == 0)[0]} is zero and has no cosine. Drop it."
+        )
+    n = len(unit)
+    # The sum over all n² pairs is the squared norm of the sum of the unit vectors.
+    total = np.sum(unit.sum(axis=0) ** 2)
+    return float((total - n) / (n * (n - 1)))
+
+
+def partition_isotropy(X: ArrayLike) -> float:
+    """Isotropy by the partition function ``Z(c) = Σ exp(c·x)``.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, d)
+        Vectors.
+
+    Returns
+    -------
+    isotropy : float
+        ``min Z(c) / max Z(c)`` over the eigenvectors c of ``XᵀX``, both signs of each. 1 if
+        no direction is preferred; it depends on the scale of the vectors.
+
+    References
+    ----------
+    Mu & Viswanath (2018), "All-but-the-Top", ICLR, section 2.2.
+
+    Examples
+    --------
+    >>> from skcalib.metrics import partition_isotropy
+    >>> partition_isotropy([[1, 0], [-1, 0], [0, 1], [0, -1]])
+    1.0
+    """
+    vectors = check_vectors(X, ensure_min_samples=2)
+    scaled = vectors / (np.abs(vectors).max() or 1.0)  # squares neither overflow nor underflow
+    projected = vectors @ linalg.eigh(scaled.T @ scaled)[1]
+    log_z = logsumexp(np.hstack([projected, -projected]), axis=0)
+    return float(np.exp(log_z.min() - log_z.max()))
+
+
+def effective_rank(X: ArrayLike) -> float:
+    """Effective rank: the exponential of the entropy of the singular values.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, d)
+        Vectors, not centered here.
+
+    Returns
+    -------
+    rank : float
+        In [1, min(n_samples, d)].
+
+    References
+    ----------
+    Roy & Vetterli (2007), "The effective rank: a measure of effective dimensionality",
+    EUSIPCO.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcalib.metrics import effective_rank
+    >>> round(effective_rank(np.eye(3)), 6)
+    3.0
+    """
+    vectors = check_vectors(X, ensure_min_samples=2)
+    largest = np.abs(vectors).max()
+    if largest == 0:
+        raise ValueError("effective_rank is not defined for vectors that are all zero.")
+    singular = linalg.svdvals(vectors / largest)  # the rank ignores scale; squares may overflow
+    return float(np.exp(entropy(singular)))
+
+
 def _finite_pair(y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
     check_consistent_length(y_true, y_pred)
     pair = []
@@ -125,3 +299,23 @@ def _ranks(y: np.ndarray) -> np.ndarray:
     """Ranks from 1; ties share their mean rank. Takes Python's large integers, too."""
     _, place, counts = np.unique(y, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[place]
+
+
+def _correlation(name: str, a: np.ndarray, b: np.ndarray) -> float:
+    if (a == a[0]).all() or (b == b[0]).all():
+        warn(
+            f"{name} is not defined if one side is constant; NaN is returned.",
+            UndefinedMetricWarning,
+        )
+        return float("nan")
+    # scipy's pearsonr also computes a p-value, which takes six times as long.
+    return float(np.corrcoef(_differences(a), _differences(b))[0, 1])
+
+
+def _differences(x: np.ndarray) -> np.ndarray:
+    """Differences from the minimum, scaled to [0, 1]: float64 rounds them less."""
+    exact = x.astype(object)
+    if x.dtype.kind == "f":  # by a power of two, so that no difference overflows
+        exact = np.ldexp(x, -np.frexp(np.abs(x).max())[1])
+    differences = (exact - exact.min()).astype(np.float64)
+    return differences / differences.max()

@@ -1,4 +1,4 @@
-"""Spearman's correlation equals scipy's, and subsets are averaged as by hand."""
+"""Correlations equal scipy's, and isotropy measures their definitions, in float64."""
 
 import math
 
@@ -6,8 +6,29 @@ import numpy as np
 import pytest
 from scipy import stats
 from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import KFold, cross_validate
 
-from skcalib.metrics import aggregate, spearman
+from skcalib.metrics import (
+    aggregate,
+    effective_rank,
+    isoscore,
+    mean_cosine,
+    partition_isotropy,
+    pearson,
+    pearson_scorer,
+    spearman,
+    spearman_scorer,
+)
+
+SCIPY = {
+    spearman: lambda a, b: stats.spearmanr(a, b).statistic,
+    pearson: lambda a, b: stats.pearsonr(a, b).statistic,
+}
+correlations = pytest.mark.parametrize("correlation", [spearman, pearson])
+isotropies = pytest.mark.parametrize(
+    "isotropy", [isoscore, mean_cosine, partition_isotropy, effective_rank]
+)
 
 
 def _judgments(n, *, ties, seed=0):
@@ -17,45 +38,70 @@ def _judgments(n, *, ties, seed=0):
     return (np.round(grades), np.round(cosines, 1)) if ties else (grades, cosines)
 
 
+def _gaussian(n=400, d=8, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def _anisotropic(n=300, d=24, seed=0):
+    """Vectors like BERT's: a large common mean, and a spectrum that falls as a power."""
+    rng = np.random.default_rng(seed)
+    rotation = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    spread = np.arange(1, d + 1) ** -1.2
+    return rng.normal(size=(n, d)) * spread @ rotation + 3 * rng.normal(size=d)
+
+
+DATA = {
+    "Gaussian": _gaussian(),
+    "anisotropic": _anisotropic(),
+    "fewer rows than columns": _anisotropic(n=10),
+    "float32": _anisotropic().astype(np.float32),
+    "two": _gaussian(n=2, d=3),
+}
+on_data = pytest.mark.parametrize("X", DATA.values(), ids=DATA)
+
+
+@correlations
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("n", [2, 3, 10, 1000])
-def test_correlation_equals_that_of_scipy(ties, n):
+def test_correlation_equals_that_of_scipy(correlation, ties, n):
     grades, cosines = _judgments(n, ties=ties)
-    result = spearman(grades, cosines)
+    result = correlation(grades, cosines)
     assert type(result) is float
-    assert result == pytest.approx(
-        stats.spearmanr(grades, cosines).statistic, rel=1e-12, abs=1e-12
-    )
+    assert result == pytest.approx(SCIPY[correlation](grades, cosines), rel=1e-12, abs=1e-12)
 
 
+@correlations
 @pytest.mark.parametrize("shift", [0.0, 1e6])
-def test_correlation_of_a_line_is_one_and_never_more(shift):
+def test_correlation_of_a_line_is_one_and_never_more(correlation, shift):
     y = _judgments(50, ties=False)[0]
-    assert spearman(y, 3 * y + shift) == pytest.approx(1.0, abs=1e-9)
-    assert spearman(y, -3 * y + shift) == pytest.approx(-1.0, abs=1e-9)
+    assert correlation(y, 3 * y + shift) == pytest.approx(1.0, abs=1e-9)
+    assert correlation(y, -3 * y + shift) == pytest.approx(-1.0, abs=1e-9)
     for seed in range(50):
         y = _judgments(5, ties=True, seed=seed)[0] + np.arange(5) / 3
-        assert -1.0 <= spearman(y, -0.1 * y) <= spearman(y, 0.1 * y) <= 1.0
+        assert -1.0 <= correlation(y, -0.1 * y) <= correlation(y, 0.1 * y) <= 1.0
 
 
+@correlations
 @pytest.mark.parametrize("container", [list, np.atleast_2d, lambda y: y.astype(object)])
-def test_judgments_may_come_in_any_container(container):
+def test_judgments_may_come_in_any_container(correlation, container):
     grades, cosines = _judgments(20, ties=True)
     given = container(grades)
     given = given.T if np.ndim(given) == 2 else given  # a column
-    assert spearman(given, cosines) == spearman(grades, cosines)
+    assert correlation(given, cosines) == correlation(grades, cosines)
 
 
+@correlations
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1 / 3, 3.0, -2.0])
 @pytest.mark.parametrize("side", [0, 1])
-def test_correlation_with_a_constant_is_nan_and_warns(constant, side):
+def test_correlation_with_a_constant_is_nan_and_warns(correlation, constant, side):
     pair = list(_judgments(7, ties=False))
     pair[side] = np.full(7, constant)
-    match = "spearman is not defined if one side is constant"
+    match = f"{correlation.__name__} is not defined if one side is constant"
     with pytest.warns(UndefinedMetricWarning, match=match):
-        assert math.isnan(spearman(*pair))
+        assert math.isnan(correlation(*pair))
 
 
+@correlations
 @pytest.mark.parametrize(
     ("bad", "match"),
     [
@@ -68,12 +114,13 @@ def test_correlation_with_a_constant_is_nan_and_warns(constant, side):
     ],
 )
 @pytest.mark.parametrize("side", ["y_true", "y_pred"])
-def test_what_is_no_finite_number_is_named(side, bad, match):
+def test_what_is_no_finite_number_is_named(correlation, side, bad, match):
     pair = {"y_true": [1, 2, 3], "y_pred": [1, 2, 3], side: bad}
     with pytest.raises(ValueError, match=match.format(side=side)):
-        spearman(**pair)
+        correlation(**pair)
 
 
+@correlations
 @pytest.mark.parametrize(
     ("y_true", "y_pred", "match"),
     [
@@ -83,9 +130,29 @@ def test_what_is_no_finite_number_is_named(side, bad, match):
         ([[1, 2], [3, 4]], [1, 2], r"1d array.*shape \(2, 2\)"),
     ],
 )
-def test_judgments_that_do_not_match_are_refused(y_true, y_pred, match):
+def test_judgments_that_do_not_match_are_refused(correlation, y_true, y_pred, match):
     with pytest.raises(ValueError, match=match):
-        spearman(y_true, y_pred)
+        correlation(y_true, y_pred)
+
+
+def test_scorers_score_the_folds_of_cross_validate():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = X @ [1.0, 2.0, -1.0] + rng.normal(size=60)
+    folds = KFold(4)
+    results = cross_validate(
+        LinearRegression(),
+        X,
+        y,
+        cv=folds,
+        scoring={"spearman": spearman_scorer, "pearson": pearson_scorer},
+    )
+    for i, (train, test) in enumerate(folds.split(X)):
+        predicted = LinearRegression().fit(X[train], y[train]).predict(X[test])
+        for correlation, scipy_correlation in SCIPY.items():
+            assert results[f"test_{correlation.__name__}"][i] == pytest.approx(
+                scipy_correlation(y[test], predicted)
+            )
 
 
 GRADES = [0, 1, 2, 3, 0, 1, 2, 0, 1]
@@ -127,11 +194,150 @@ def test_aggregate_refuses_what_it_cannot_score(arguments, how, match):
         aggregate(*arguments, how=how)
 
 
+def _isoscore_by_the_paper(X):
+    """Algorithm 1 of Rudman et al. step by step, the axes from an SVD of the data."""
+    X = np.asarray(X, dtype=np.float64)
+    n, d = X.shape
+    centred = X - X.mean(axis=0)
+    reoriented = centred @ np.linalg.svd(centred)[2].T  # step 2: principal axes
+    variances = (reoriented**2).sum(axis=0) / (n - 1)  # step 3: diagonal of the covariance
+    normalized = variances * math.sqrt(d) / math.sqrt(sum(v**2 for v in variances))  # step 4
+    distance = math.sqrt(sum((v - 1) ** 2 for v in normalized))
+    defect = distance / math.sqrt(2 * (d - math.sqrt(d)))  # step 5
+    used = (d - defect**2 * (d - math.sqrt(d))) ** 2 / d  # step 6: dimensions in use
+    return (used / d * d - 1) / (d - 1)  # step 7: from [1/d, 1] to [0, 1]
+
+
+@on_data
+def test_isoscore_equals_the_algorithm_of_its_paper(X):
+    assert isoscore(X) == pytest.approx(_isoscore_by_the_paper(X), rel=1e-9, abs=1e-12)
+
+
+WAVES = np.column_stack(
+    [np.sin(k * np.arange(60.0) + phase) for k, phase in ((1, 0), (2, 2), (3, 1), (5, 2))]
+)
+
+
+@pytest.mark.parametrize(
+    ("X", "published"),
+    [
+        (WAVES, 0.989365551330914),
+        (WAVES * [1, 2, 3, 4], 0.495766653011391),
+        (WAVES * [1, 2, 3, 4] + 100, 0.495766653011392),
+        (WAVES * [1, 0.1, 0.01, 0.001], 0.006831299925323),
+        (WAVES[:3], 0.275316395538152),
+    ],
+    ids=["waves", "graded", "far", "steep", "few"],
+)
+def test_isoscore_equals_that_of_the_published_package(X, published):
+    # What IsoScore 2.0.1 of the paper's authors gives for the same points, in float64.
+    assert isoscore(X) == pytest.approx(published, rel=1e-12)
+
+
+@on_data
+def test_mean_cosine_equals_the_loop_over_pairs(X):
+    X = X.astype(np.float64)
+    cosines = [
+        a @ b / math.sqrt((a @ a) * (b @ b)) for i, a in enumerate(X) for b in X[i + 1 :]
+    ]
+    assert mean_cosine(X) == pytest.approx(math.fsum(cosines) / len(cosines), abs=1e-12)
+
+
+@on_data
+def test_partition_isotropy_equals_its_formula(X):
+    X = 0.5 * X.astype(np.float64)
+    axes = np.linalg.svd(X)[2]  # the eigenvectors of XᵀX
+    partitions = [
+        math.fsum(math.exp(sign * (x @ c)) for x in X) for c in axes for sign in (1, -1)
+    ]
+    expected = min(partitions) / max(partitions)
+    assert partition_isotropy(X) == pytest.approx(expected, rel=1e-9)
+    assert 0 < partition_isotropy(X) <= 1
+
+
+@pytest.mark.parametrize("norm", [1.0, 700.0, 1000.0, 1e5])
+def test_partition_isotropy_does_not_overflow(norm):
+    axes = norm * np.eye(6)
+    assert partition_isotropy(np.vstack([axes, -axes])) == pytest.approx(1.0, rel=1e-9)
+    # One sign of one axis more than the others: exp(norm) to exp(norm) + exp(norm).
+    X = np.vstack([axes, -axes, axes[:1]])
+    partition = np.array([math.exp(-norm), 1.0, math.exp(-2 * norm)])  # in units of exp(norm)
+    fewest = 1 + 2 * partition[2] + 10 * partition[0]
+    most = 2 + partition[2] + 10 * partition[0]
+    other = 1 + partition[2] + 11 * partition[0]
+    expected = min(fewest, other) / most
+    assert partition_isotropy(X) == pytest.approx(expected, rel=1e-9)
+
+
+@on_data
+def test_effective_rank_equals_its_formula(X):
+    X = X.astype(np.float64)
+    # The singular values from the smaller Gram matrix, whose eigenvalues are their squares.
+    gram = X @ X.T if len(X) < X.shape[1] else X.T @ X
+    singular = np.sqrt(np.linalg.eigvalsh(gram))
+    share = singular / singular.sum()
+    expected = math.exp(-math.fsum(p * math.log(p) for p in share))
+    assert effective_rank(X) == pytest.approx(expected, rel=1e-6)
+    assert 1 <= effective_rank(X) <= min(X.shape)
+
+
+@pytest.mark.parametrize(("d", "used"), [(4, 1), (4, 2), (10, 3), (10, 10)])
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+def test_effective_rank_of_equal_singular_values_is_their_number(d, used, scale):
+    basis = np.linalg.qr(_gaussian(20, d))[0][:, :used]
+    rotation = np.linalg.qr(_gaussian(d, d, seed=1))[0]
+    X = scale * basis @ rotation[:used]
+    assert effective_rank(X) == pytest.approx(used, rel=1e-9)
+
+
+@isotropies
+def test_measures_work_in_float64_and_leave_their_input_alone(isotropy):
+    X = _anisotropic().astype(np.float32)
+    before = X.copy()
+    result = isotropy(X)
+    assert type(result) is float
+    assert result == isotropy(X.astype(np.float64)) == isotropy(X.tolist())
+    np.testing.assert_array_equal(X, before)
+
+
+@isotropies
+@pytest.mark.parametrize(
+    ("X", "match"),
+    [
+        ([[1.0, np.nan], [0.0, 1.0]], r"X contains NaN"),
+        ([[1.0, np.inf], [0.0, 1.0]], r"X contains infinity"),
+        (np.ma.masked_less([[1, 2], [3, 4]], 2), r"X contains NaN"),
+        ([[1.0, 2.0]], r"1 sample\(s\).*minimum of 2"),
+        ([1.0, 2.0], r"Expected 2D array, got 1D array"),
+        (np.empty((0, 2)), r"0 sample\(s\)"),
+    ],
+)
+def test_measures_refuse_what_is_no_set_of_vectors(isotropy, X, match):
+    with pytest.raises(ValueError, match=f"(?s){match}"):
+        isotropy(X)
+
+
+@pytest.mark.parametrize(
+    ("isotropy", "X", "match"),
+    [
+        (isoscore, np.ones((5, 3)), "isoscore is not defined for vectors that are all equal"),
+        (isoscore, np.full((3, 2), 0.1), "isoscore is not defined for vectors that are all"),
+        (isoscore, [[1.0], [2.0]], r"1 feature\(s\).*minimum of 2"),
+        (mean_cosine, [[1.0, 0], [0, 1], [0, 0]], r"Vector 2 is zero and has no cosine\. Drop"),
+        (effective_rank, np.zeros((5, 3)), "not defined for vectors that are all zero"),
+    ],
+)
+def test_measures_refuse_vectors_for_which_they_are_undefined(isotropy, X, match):
+    with pytest.raises(ValueError, match=match):
+        isotropy(X)
+
+
 def test_large_floats_and_columns_of_integers_keep_their_digits():
-    assert spearman([1e16, 1e16 + 2, 1e16 + 4], [0, 1, 2]) == pytest.approx(1)
+    assert pearson([1e16, 1e16 + 2, 1e16 + 4], [0, 1, 2]) == pytest.approx(1)
+    assert pearson(np.array([2**53, 2**53 + 2] * 40, float), [0, 1] * 40) == pytest.approx(1)
     pd = pytest.importorskip("pandas")
     integers = pd.Series([2**53 + i for i in range(6)], dtype="Int64")
-    assert spearman(integers, range(6)) == pytest.approx(1)
+    assert [spearman(integers, range(6)), pearson(integers, range(6))] == pytest.approx([1, 1])
     with pytest.raises(ValueError, match="NaN"):
         spearman(pd.Series([1, None, 2], dtype="Int64"), range(3))
 
@@ -143,8 +349,11 @@ def count(y_true, y_pred):
 @pytest.mark.parametrize("least", [2**53, 2**63 - 1, 10**25, 10**299])
 def test_integers_of_any_size_stay_different(least):
     numbers = [least, least + 1, least + 2, least + 1, 0]
+    expected = pearson([0, 1, 2, 1, -least], [5, 6, 7, 9, 0])
     for large in (numbers, np.array(numbers, object)):
         assert spearman(large, [1, 2, 3, 2, 0]) == pytest.approx(1)
+        assert pearson(large, [5, 6, 7, 9, 0]) == pytest.approx(expected)
+    assert pearson(np.array(numbers[:4], object), [0, 1, 2, 1]) == pytest.approx(1)
     rows = [aggregate(range(20), range(20), numbers[:4] * 5, "mean", metric=count)]
     assert rows == [pytest.approx(20 / 3)]
 
@@ -152,13 +361,13 @@ def test_integers_of_any_size_stay_different(least):
 @pytest.mark.parametrize("scale", [1e308, 1e-310])
 def test_floats_of_any_size_correlate(scale):
     y = np.array([-1.0, 0.5, 0.25, 1.5])
-    assert spearman(y, scale * y) == pytest.approx(1)
-    assert spearman(-scale * y, [1, 2, 3, 4]) == pytest.approx(spearman(-y, [1, 2, 3, 4]))
+    assert pearson(y, scale * y) == pytest.approx(1)
+    assert pearson(-scale * y, [1, 2, 3, 4]) == pytest.approx(pearson(-y, [1, 2, 3, 4]))
 
 
 def test_integers_with_and_without_a_sign_stay_different():
     mixed = np.array([np.int64(2**53), np.uint64(2**53 + 1), np.uint64(2**63 + 1)], object)
-    assert spearman(mixed, [0, 1, 2]) == pytest.approx(1)
+    assert [spearman(mixed, [0, 1, 2]), pearson(mixed[:2], [0, 1])] == pytest.approx([1, 1])
     assert aggregate([0, 1, 2], [2, 1, 0], mixed, "mean", metric=count) == 1
 
 

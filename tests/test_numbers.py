@@ -16,7 +16,14 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import BiEncoder, NormalizingFlow, Whitening
-from skcalib.metrics import spearman
+from skcalib.metrics import (
+    effective_rank,
+    isoscore,
+    mean_cosine,
+    partition_isotropy,
+    pearson,
+    spearman,
+)
 
 N, D = 24, 4
 SEEDS = range(1)
@@ -261,7 +268,7 @@ def test_what_is_no_sample_is_refused(estimator):
     report(problems(), 300)
 
 
-# BiEncoder and spearman ------------------------------------------------------------------
+# BiEncoder and metrics -------------------------------------------------------------------
 
 
 def cosines(X):
@@ -272,8 +279,8 @@ def cosines(X):
 
 @pytest.mark.parametrize(
     "function",
-    [cosines, lambda X: spearman(X[:, 0], X[:, 1])],
-    ids=["cosine", "spearman"],
+    [cosines, lambda X: spearman(X[:, 0], X[:, 1]), lambda X: pearson(X[:, 0], X[:, 1])],
+    ids=["cosine", "spearman", "pearson"],
 )
 def test_similarities_do_not_depend_on_the_scale(function):
     def problems():
@@ -285,6 +292,25 @@ def test_similarities_do_not_depend_on_the_scale(function):
                 yield "" if right else f"{name}: {value} and not {expected}"
 
     report(problems(), 75)
+
+
+@pytest.mark.parametrize("metric", [isoscore, mean_cosine, effective_rank, partition_isotropy])
+def test_metrics_are_right_or_refuse(metric):
+    def problems():
+        for name, X in itertools.chain(magnitudes(), same_numbers()):
+            value = outcome(metric, X)
+            if isinstance(value, Exception):
+                yield None
+                continue
+            Y = np.asarray(X, dtype=np.float64)
+            expected = metric(Y / np.ldexp(1.0, int(np.frexp(np.abs(Y).max())[1]) - 1))
+            scaled = metric is partition_isotropy  # the others are free of scale
+            right = np.isfinite(value) and (scaled or abs(value - expected) < 1e-6)
+            yield "" if right else f"{name}: {value} and not {expected}"
+        for name, X in no_samples():
+            yield "" if isinstance(outcome(metric, X), Exception) else name
+
+    report(problems(), 150)
 
 
 # Size ------------------------------------------------------------------------------------
