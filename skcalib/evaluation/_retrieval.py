@@ -215,12 +215,7 @@ def evaluate_retrieval(
     scores = np.empty((len(encoders), len(queries), len(COLUMNS)))
     with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
         for number, (name, candidate) in enumerate(encoders.items()):
-            asking = None if is_fitted(candidate) else first_of_queries(candidate)
-            fitted = fitted_on(of_side(candidate, "document"), fit_on)
-            if (asking := of_queries.get(name, asking)) is None:
-                asking = fitted
-            else:
-                asking = after_query_encoder(fitted_on(asking, fit_on), fitted)
+            fitted, asking = _fitted_sides(candidate, of_queries.get(name), fit_on)
             asked = _encoded(asking, list(queries.values()), "query")
             ranked = _ranked(asked, _encoded(fitted, texts, "document"), own_rows)
             scores[number] = 100 * _measures(ranked, list(documents), grades)
@@ -262,6 +257,16 @@ def _checked_query_encoders(encoder: Any, encoders: dict[str, Any]) -> dict[str,
             )
         after_query_encoder(encoder, None)  # refuses what is not fitted, before hours of work
     return named
+
+
+def _fitted_sides(encoder: Any, of_queries: Any, fit_on: Any) -> tuple[Any, Any]:
+    """Return fitted encoders of documents and of queries, the same unless these differ."""
+    if of_queries is None and not is_fitted(encoder):
+        of_queries = first_of_queries(encoder)
+    fitted = fitted_on(of_side(encoder, "document"), fit_on)
+    if of_queries is None:
+        return fitted, fitted
+    return fitted, after_query_encoder(fitted_on(of_queries, fit_on), fitted)
 
 
 def _encoded(encoder: Any, texts: list[str], side: str) -> Any:

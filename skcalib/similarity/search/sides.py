@@ -38,21 +38,22 @@ class TwoSides:
     @classmethod
     def learned(
         cls,
-        documents: np.ndarray,
+        unit: np.ndarray,
         queries: np.ndarray | None,
         *,
         power: float,
         hub_weight: float,
         codes: np.ndarray | None = None,
     ) -> tuple[Self, np.ndarray]:
-        """Estimate the maps and the hubs from unit vectors, of documents and distinct queries.
+        """Estimate the maps and the hubs from documents and distinct queries, unit vectors.
 
-        Without queries there is only the whitening. Details count less, and hubs, too, if a
-        document probably answers its nearest queries; hubs also by how much of them another
-        bank would repeat, and by `gate`. Return also the vectors of the documents, in groups
-        with ``codes``, see `documents`.
+        Documents may be zero, queries not. Without queries there is only the whitening. Details
+        count less, and hubs, too, if a document probably answers its nearest queries; hubs also
+        by how much of them another bank would repeat, and by `gate`. Return also the vectors of
+        the documents, in groups with ``codes``, see `documents`.
         """
-        unit, rows = documents, content_of(documents)
+        has_content = unit.any(axis=1)
+        rows = slice(None) if has_content.all() else has_content  # a slice copies nothing
         documents = unit[rows]
         bank = documents[:0] if queries is None else bank_of(queries)
         n = len(bank) or len(documents)
@@ -79,8 +80,8 @@ class TwoSides:
     def documents(self, unit: np.ndarray, codes: np.ndarray | None = None) -> np.ndarray:
         """Return ``(d', -w r, sqrt(1 - w² r²)) / sqrt(2)`` of unit vectors, (n, m + 2).
 
-        With the ``codes`` of groups, each d' is moved halfway to the mean of its group before.
-        A zero vector, of no content, becomes one that is far from all queries.
+        With the ``codes`` of groups, each d' is first moved halfway to the mean of its group. A
+        zero vector, of no content, becomes one that is far from all queries.
         """
         vectors = mapped(unit, self.document_shift, self.projection)
         return self._with_hubs(in_groups(vectors, codes), unit)
@@ -112,12 +113,6 @@ class TwoSides:
         linear = Affine(AffineMap.of_sample(self.query_shift, self.projection))
         columns = Affine(two_columns(self.projection.shape[1], 0))
         return [Normalizer(), linear, Normalizer(), columns]
-
-
-def content_of(unit: np.ndarray) -> Any:
-    """Return the rows with content: a slice, which copies nothing, if all have it."""
-    has_content = unit.any(axis=1)
-    return slice(None) if has_content.all() else has_content
 
 
 def in_groups(X: Any, codes: np.ndarray | None) -> Any:
