@@ -4,8 +4,8 @@
 
 Documents are windows of 8 to 24 words of the sentences of the STS sets, and queries are windows
 of 3 to 8 words. Their vectors are those of ``scale.py``, looked up by text, so the times are
-without an encoder. Each contender has a process of its own; its memory is the largest beyond
-that of texts and vectors.
+without an encoder, and those of the processor, which other processes do not lengthen. Each
+contender has a process of its own; its memory is the largest beyond that of texts and vectors.
 """
 
 import argparse
@@ -111,17 +111,17 @@ def measure(name, contender, n, folder):
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
     before = megabytes("VmRSS")
     contender = contender(documents, queries, D, Q)
-    start = time.perf_counter()
+    start = time.process_time()
     contender.fit()
-    fit = time.perf_counter() - start
+    fit = time.process_time() - start
     contender.find([0])
     times = {}
     for size, rounds in ((1, 4 * ROUNDS), (ASKED, ROUNDS)):
         times[size] = []
         for turn in range(rounds):
-            start = time.perf_counter()
+            start = time.process_time()
             contender.find(np.arange(turn, turn + size) % ASKED)
-            times[size].append((time.perf_counter() - start) / size * 1e3)
+            times[size].append((time.process_time() - start) / size * 1e3)
     more = megabytes("VmHWM") - before
     cells = [name, f"{fit:.1f}", *map(spread, times.values()), f"{more:,.0f}"]
     print("| " + " | ".join(cells) + " |", flush=True)
