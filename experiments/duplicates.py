@@ -66,7 +66,7 @@ def counted(way, false_pairs, threshold, listed, planted):
 # Planting.
 
 
-def misspelt(text, rng):
+def misspelled(text, rng):
     """Drop, double or swap a letter of the text, and one more per 40 letters."""
     letters = list(text)
     for _ in range(1 + len(letters) // 40):
@@ -97,14 +97,14 @@ def renumbered(text, rng):
 
 
 def catalogs(text, rng):
-    return misspelt(swapped(dropped(text, rng), rng), rng)
+    return misspelled(swapped(dropped(text, rng), rng), rng)
 
 
 def plants(texts):
     """Yield a name, all texts, and the pairs of rows that are planted, (2, n)."""
     long = [i for i, text in enumerate(texts) if len(text.split()) >= 5]
     numbered = [i for i in long if re.search("[0-9]", texts[i])]
-    for edit in (misspelt, swapped, dropped, renumbered, catalogs):
+    for edit in (misspelled, swapped, dropped, renumbered, catalogs):
         rng, old = np.random.default_rng(0), texts
         chosen = (numbered if edit is renumbered else long)[:N_PLANTED]
         if edit is catalogs:

@@ -4,7 +4,7 @@ In a list that has each thing once, no two records are partners. So pairs of mut
 records *within* a list show how similar two different things of this kind are: variants of one
 product, or unrelated texts. These are the decoys (Elias & Gygi, 2007, "Target-Decoy Search
 Strategy"). Records of one list may also share a style, or a series of products, and then their
-decoys are more similar than false pairs of both lists. The *next* pairs tell by how much: those
+decoys are more similar than false pairs of both lists. The *next* pairs show by how much: those
 that are mutual nearest ones when the nearest pairs are left out, of both lists and within each.
 """
 

@@ -35,7 +35,7 @@ from skcalib.similarity.space import Side, TextSpace
 
 FEWEST = 4  # different records with content of a side
 FEW = 20  # records, below which a rate of 5 % can hardly be checked
-# A mild whitening brings out details, which tell a record from others on its topic.
+# A mild whitening brings out details, which distinguish a record from others on its topic.
 POWER = 0.25
 
 

@@ -50,7 +50,7 @@ def drawn(rate=0.1, neighbors=None, **params):
 
 STORED = texts_of(range(40), range(5))
 LOG = texts_of(range(20, 70), range(10, 18))
-STRANGERS = texts_of(range(100, 140), range(5))
+UNANSWERABLE = texts_of(range(100, 140), range(5))
 
 
 def fitted(**params):
@@ -59,16 +59,16 @@ def fitted(**params):
 
 def test_it_finds_answers_and_gives_none_to_others():
     model, asked = fitted(), texts_of(range(40), range(20, 24))
-    rates = model.hit_rates([*asked, *STRANGERS], [*truth(asked), *[None] * 200])
+    rates = model.hit_rates([*asked, *UNANSWERABLE], [*truth(asked), *[None] * 200])
     assert rates.right > 0.9
     assert rates.wrong < 0.02
     assert rates.false < 0.2
-    predicted = model.predict([*asked, *STRANGERS])
+    predicted = model.predict([*asked, *UNANSWERABLE])
     assert predicted.dtype == object
-    assert_array_equal(model.decision_function([*asked, *STRANGERS]) > 0, predicted != None)  # noqa: E711
+    assert_array_equal(model.decision_function([*asked, *UNANSWERABLE]) > 0, predicted != None)  # noqa: E711
     known = np.isin(np.arange(360), np.arange(160))
     right = [a == t for a, t in zip(predicted, [*truth(asked), *[None] * 200], strict=True)]
-    score = model.score([*asked, *STRANGERS], [*truth(asked), *[None] * 200])
+    score = model.score([*asked, *UNANSWERABLE], [*truth(asked), *[None] * 200])
     assert score == np.mean(right)
     assert rates.right == np.mean(np.array(right)[known])
 
@@ -169,7 +169,7 @@ def test_too_few_answers_for_the_rate_are_warned_of_once(n_answers, rate):
         model = drawn(rate).fit(few, truth(few))
     assert len(caught) == 1
     assert str(caught[0].message).count(".") == 3  # two sentences, with a rate
-    model.fit(few, truth(few), unanswerable=STRANGERS)  # no warning
+    model.fit(few, truth(few), unanswerable=UNANSWERABLE)  # no warning
 
 
 def test_neither_the_order_of_questions_nor_that_of_the_log_matters():
@@ -179,11 +179,11 @@ def test_neither_the_order_of_questions_nor_that_of_the_log_matters():
         order + order[:9], truth(order + order[:9]), queries=rng.permutation(LOG)
     )
     assert other.threshold_ == model.threshold_
-    assert_array_equal(other.predict(STRANGERS), model.predict(STRANGERS))
+    assert_array_equal(other.predict(UNANSWERABLE), model.predict(UNANSWERABLE))
     assert_array_equal(other.questions_, model.questions_)
 
 
-@pytest.mark.parametrize("sample", [None, STRANGERS])
+@pytest.mark.parametrize("sample", [None, UNANSWERABLE])
 def test_a_store_that_grows_is_that_of_a_fit_on_all(sample):
     model = drawn().fit(STORED[:120], truth(STORED[:120]), unanswerable=sample)
     before = model.threshold_
@@ -209,7 +209,7 @@ def test_answers_are_returned_as_given_even_tuples_and_texts():
     series = pd.Series(answers, index=range(7, 207))
     frame = pd.DataFrame({"question": STORED})
     again = drawn().fit(frame, series, queries=np.array(LOG))
-    assert_array_equal(again.predict(STRANGERS), model.predict(STRANGERS))
+    assert_array_equal(again.predict(UNANSWERABLE), model.predict(UNANSWERABLE))
 
 
 class Article:
@@ -239,7 +239,7 @@ def test_answers_of_any_kind_are_returned_as_given_and_equal_ones_are_one(kind):
     assert_array_equal(model.search_.vectors_, plain.search_.vectors_)
     [answer] = model.predict(["3 50"])
     assert any(answer is stored for stored in model.answers_)
-    asked = [*texts_of(range(40), [30]), *STRANGERS]
+    asked = [*texts_of(range(40), [30]), *UNANSWERABLE]
     answers = [of(a) if a < 40 else None for a in truth(asked)]
     assert model.score(asked, answers) == plain.score(asked, truth(asked))
     assert model.hit_rates(asked, answers) == plain.hit_rates(asked, truth(asked))
@@ -255,11 +255,11 @@ def test_answers_of_any_kind_are_returned_as_given_and_equal_ones_are_one(kind):
 
 def test_an_answer_that_is_not_stored_counts_as_none():
     model = fitted()
-    asked = [*texts_of(range(40), [30]), *STRANGERS]
+    asked = [*texts_of(range(40), [30]), *UNANSWERABLE]
     assert model.score(asked, truth(asked)) == model.score(
         asked, [t if t < 40 else None for t in truth(asked)]
     )
-    assert np.isnan(model.hit_rates(STRANGERS, [None] * 200).right)
+    assert np.isnan(model.hit_rates(UNANSWERABLE, [None] * 200).right)
     assert np.isnan(model.hit_rates(STORED, truth(STORED)).false)
 
 
@@ -278,7 +278,7 @@ def test_kneighbors_are_sorted_and_exact():
         model.kneighbors(["3 50"], 0)
 
 
-@pytest.mark.parametrize("sample", [None, STRANGERS])
+@pytest.mark.parametrize("sample", [None, UNANSWERABLE])
 def test_an_index_finds_what_the_exact_search_finds(sample):
     by_index = drawn(neighbors=KNeighborsTransformer(metric="cosine"))
     models = by_index, drawn()
@@ -296,9 +296,9 @@ def test_each_text_is_encoded_once():
     assert sorted(model.asked) == sorted(STORED)
     model.asked.clear()
     NearestAnswer(encoder, false_positive_rate=0.1).fit(
-        STORED, truth(STORED), unanswerable=STRANGERS, queries=LOG
+        STORED, truth(STORED), unanswerable=UNANSWERABLE, queries=LOG
     )
-    assert len(model.asked) <= len({*STRANGERS, *LOG, *STORED})
+    assert len(model.asked) <= len({*UNANSWERABLE, *LOG, *STORED})
 
 
 def test_a_pickle_and_a_clone():
@@ -344,7 +344,7 @@ FEW = "false_positive_rate=0.05 needs 39 stored questions; got 20. .* Or give `u
         ("one text", [1], {}, TypeError, "X is of type str; expected"),
         (STORED[:30], [5] * 30, {}, ValueError, ONE),
         (STORED[:20], truth(STORED[:20]), {}, ValueError, FEW),
-        (STORED, truth(STORED), {"unanswerable": STRANGERS[:8]}, ValueError, UNKNOWN),
+        (STORED, truth(STORED), {"unanswerable": UNANSWERABLE[:8]}, ValueError, UNKNOWN),
         (STORED, truth(STORED), {"unanswerable": []}, ValueError, "unanswerable has no texts"),
         (STORED, truth(STORED), {"queries": LOG[:1]}, ValueError, "queries has 1 distinct"),
         (STORED, truth(STORED), {"queries": STORED}, ValueError, "queries has 0 distinct"),
