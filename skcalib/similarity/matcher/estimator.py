@@ -279,8 +279,9 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         Returns
         -------
         rows : ndarray of shape (n_records,), int
-            Rows of `B`. It is -1 if the best score is below `threshold_`, if a fitted record
-            of the first list is nearer to that row, or if the `guard` finds other details.
+            Rows of `B`, by the rule of the fit: each at most once. It is -1 if the best score
+            is below `threshold_`, if another record of `X`, or a fitted one of the first list,
+            is nearer to that row, or if the `guard` finds other details.
         """
         check_is_fitted(self)
         texts = None if self._space is None else as_texts(X)
@@ -293,9 +294,8 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         new = self._records(unit[content], 0, asked)
         pairs = candidates(new, self._second, self.neighbors_)
         i, j, scores = self._scores.of_new(new, self._second).best(new, self._second, *pairs)
-        best = np.lexsort((j, -scores))
-        best = best[np.unique(i[best], return_index=True)[1]]
-        i, j, scores = i[best], j[best], scores[best]
+        nearest, _ = mutual_pairs(i, j, scores)
+        i, j, scores = i[nearest], j[nearest], scores[nearest]
         accepted = (scores >= self.threshold_ - SLACK) & (scores >= self._best[j] - SLACK)
         partner[content[i[accepted]]] = self._rows[j[accepted]]
         return partner

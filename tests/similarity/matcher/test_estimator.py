@@ -207,10 +207,18 @@ def test_a_new_list_is_matched_by_the_same_rule():
     i, j = matcher.fit(shop[:50], other).pairs_.T
     assert (i - j == 30).sum() >= 18
     vectors |= {name.upper(): vectors[name] for name in shop}
-    partner = matcher.predict([name.upper() for name in shop])
+    renamed = [name.upper() for name in shop]
+    partner = matcher.predict(renamed[:50])
     np.testing.assert_array_equal(partner[i], j)
-    assert (partner[50:] == np.arange(20, 30)).sum() >= 9  # that were not in the fit
     assert (partner[:30] >= 0).sum() <= 2
+    later = matcher.predict(renamed[50:])
+    assert (later == np.arange(20, 30)).sum() >= 9  # that were not in the fit
+    # A row has one partner, also of records that come together.
+    vectors |= {name.lower(): vectors[name] + 0.3 * vectors[shop[0]] for name in shop}
+    both = matcher.predict([*renamed[50:], *(name.lower() for name in shop[50:])])
+    given = both[both >= 0]
+    assert set(later) <= set(given)
+    assert len(set(given)) == len(given)
 
 
 def test_n_grams_of_another_language_do_not_count():
