@@ -21,7 +21,7 @@ def checkable(X: Any, *, tensors: bool = False) -> Any:
     X = stacked(X)
     if (text := first_text(X)) is not None:
         raise TypeError(
-            f"Got texts, such as {text!r:.40}; expected vectors. Put an encoder before this "
+            f"Got texts, such as {text[:40]!r}; expected vectors. Put an encoder before this "
             "step, as in make_pipeline(BertEncoder(model), ...)."
         )
     is_numpy = isinstance(X, np.ndarray)

@@ -256,11 +256,12 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         q = self.mutual_q_values_
         if not len(self.pairs_):
             least = f"at least {q.min():.2g}" if len(q) else "unknown"
+            other = "another encoder, or no guard" if self.guard else "another encoder"
             warn(
                 f"No pair is listed: the share of false pairs is {least}, and "
                 f"{self.false_discovery_rate:g} is allowed. Records of one list are as similar "
                 "as those of both, or few have a partner. Check mutual_pairs_, set a larger "
-                "false_discovery_rate, or try another encoder."
+                f"false_discovery_rate, or try {other}."
             )
         elif size < FEW:
             warn(
