@@ -25,7 +25,7 @@ SCALES = re.compile(r"(scales?|zeros|zero_points?|scale_inv|absmax|qweight)$")
 # First parts of the names of weights that a model without its head leaves out.
 HEADS = re.compile(
     r"head|classif|predict|pool|score|logits|cls|qa_|qass|vocab_|decoder|out(put)?|proj|pred_"
-    r"|summary|lm_|dense|linear"
+    r"|summary|lm_|dense|linear|answer"
 )
 NUMBER = re.compile(r"\.\d+(?=\.)")  # of a block
 BUFFERS = {"position_ids", "token_type_ids", "inv_freq", "masked_bias"}  # once saved as weights
