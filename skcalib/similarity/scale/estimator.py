@@ -183,7 +183,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
         if first_text(X) is not None and self.encoder is not None:
             self._space = TextSpace(self.encoder).fit(texts := distinct_texts(X)[0])
             X, calibration = self._space.before_calibration(texts)
-            check_finite(X, "vectors of the encoder", texts)
             self.encoder_ = self._space.encoder
             X = self._with_content(X, 2)
         else:
