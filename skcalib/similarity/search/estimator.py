@@ -198,7 +198,7 @@ class SearchEncoder(TextTransformer):
         X : texts of shape (n_documents,), or vectors of shape (n_documents, n_features)
             Documents that are searched: texts with an `encoder`, vectors without.
         y : None
-            Ignored.
+            Ignored. Texts and vectors are refused.
         queries : texts of shape (n_queries,), or vectors, default=None
             The bank: real queries like the future ones, some hundred. Nobody needs to know
             which documents answer them.
