@@ -63,7 +63,7 @@ def refuse_rows(estimator: Any, y: Any, advice: str) -> None:
     if isinstance(y, list | tuple):
         shape = np.shape(np.array(y[:1], dtype=object))
     if text is not None or (shape is not None and len(shape) > 1):
-        came = "vectors" if text is None else f"texts such as {text!r:.40}"
+        came = "vectors" if text is None else f"texts such as {text[:40]!r}"
         raise TypeError(
             f"{type(estimator).__name__}.fit got {came} as y, which it ignores. {advice}"
         )
