@@ -244,7 +244,9 @@ def test_a_report_shows_what_is_new_and_since_when(topics):
     old = ["a dog"] * 400
     report = found.report(texts, old, when=[f"day {i}" for i in range(200)], n_texts=3)
     assert f"From: row {found.start}, day {found.start}." in report
-    assert report.split("Words: ")[1].startswith("rocket")
+    assert report.split("Words: ")[1].startswith("rocket.")  # no numbers
+    styled = found.report([f"its {text} and 39" for text in texts], old)
+    assert "Words: rocket." in styled  # nor words such as "its"
     shown = report.split("fitted texts:\n")[1].splitlines()
     assert len(shown) == 3
     assert all("rocket" in line for line in shown)
