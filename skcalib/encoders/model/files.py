@@ -100,12 +100,19 @@ def _loaded(
     return backbone
 
 
-def locate(model: str) -> Path:
+def locate(model: str | os.PathLike) -> Path:
     """Find the folder of a model: a local folder, "minilm", or a hub id (cache, then hub).
 
     A model in the cache is used without asking the hub, so that results do not change
     during a study; "id@revision" updates it. If there is no such model, an OSError is raised.
     """
+    if not isinstance(model, str | os.PathLike):
+        raise TypeError(
+            f"model is of type {type(model).__name__}; expected a folder or the id of a model "
+            "on the hub. To use a loaded model, such as a SentenceTransformer, wrap it in "
+            "TextEncoder(model)."
+        )
+    model = os.fspath(model)
     folder = Path(model).expanduser()
     if (folder / CONFIG).is_file():
         return folder
