@@ -125,9 +125,10 @@ def evaluate_retrieval(
     ----------
     encoder : estimator, any encoder of texts, or mapping of str to them
         As in `evaluate_sts`; all are compared with the first. Each side has the prompt that its
-        model declares, unless the encoder is fitted. What has ``encode_query`` and ``encode_document``, such as a
-        `SearchEncoder`, also at the end of a pipeline, encodes both sides by them; fit it with
-        a sample of queries before, other than these.
+        model declares; a fitted encoder stays as it is, with a warning. What has
+        ``encode_query`` and ``encode_document``, such as a `SearchEncoder`, also at the end of
+        a pipeline, encodes both sides by them; fit it with a sample of queries before, other
+        than these.
     folder : path-like
         In BEIR's layout [1]_: ``corpus.jsonl`` and ``queries.jsonl`` have a JSON object with
         "_id", "text" and perhaps a "title" in each line, and ``qrels`` has a file of each

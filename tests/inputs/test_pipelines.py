@@ -17,9 +17,7 @@ ASKED = [f"other question {n}" for n in range(120)]
 
 
 def spread(texts):
-    return np.array(
-        [[len(t), t.count("1"), t.count("2"), sum(map(ord, t)) % 97, 1.0] for t in texts]
-    )
+    return np.array([[len(text), text.count("1"), sum(map(ord, text)) % 97] for text in texts])
 
 
 class Mine(SearchEncoder):
@@ -57,7 +55,7 @@ def test_texts_and_lists_that_skip_steps_are_refused():
     for name in ("queries", "unanswerable"):
         with pytest.raises(ValueError, match=f"NearestAnswer is behind .* its {name}"):
             pipeline.fit(TEXTS, [*range(200)], **{f"nearestanswer__{name}": ASKED})
-    with pytest.raises(ValueError, match="Matcher is behind other steps .* its B"):
+    with pytest.raises(ValueError, match=r"Matcher is behind other steps .* its B"):
         make_pipeline(Whitening(), Matcher()).fit(X, OTHER)
 
 

@@ -101,8 +101,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     estimate how much they differ. With fewer, `fit` warns, and the share of false positives may
     be several times `false_positive_rate`.
 
-    Dicts, lists, sets, arrays and dataclasses are the same answer if their contents are equal,
-    where NaN equals NaN; other objects that cannot be hashed, only if they are the same object.
+    Dicts, lists, sets, arrays, dataclasses, and objects that cannot be hashed are the same
+    answer if their contents are equal, where NaN equals NaN.
 
     A question that is stored gets its own answer. One without content for the encoder (blank,
     only unknown tokens, or a zero vector) gets none otherwise. With a `guard`, stored questions
