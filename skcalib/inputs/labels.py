@@ -17,7 +17,7 @@ def plain(values: Any) -> Any:
 
 def is_missing(entry: Any) -> bool:
     """Whether an entry, a text or a label, is None, NaN or pandas.NA."""
-    if entry is None or getattr(entry, "shape", ()):  # a Series, an array
+    if entry is None or getattr(entry, "shape", None):  # a Series, an array
         return entry is None
     try:
         return bool(entry != entry)
