@@ -27,6 +27,14 @@ def is_missing(entry: Any) -> bool:
         return False
 
 
+def _one_column(labels: Any) -> str:
+    """Return what to do with labels in two dimensions."""
+    if not hasattr(labels, "columns"):
+        return "Flatten a column with ravel()"
+    name = next(iter(labels.columns), "label")
+    return f"Select one column of the frame, as in frame[{name!r}]"
+
+
 def labels_of(
     labels: Any, source: str, *, missing: bool = False, objects: bool = False
 ) -> list[Any]:
@@ -38,14 +46,16 @@ def labels_of(
     """
     if objects and getattr(labels, "ndim", 1) != 1:
         raise ValueError(
-            f"{source} has shape {labels.shape}; expected one entry per row. Flatten a column "
-            "with ravel(), or pass rows as a list of lists with tolist()."
+            f"{source} has shape {labels.shape}; expected one entry per row. "
+            f"{_one_column(labels)}, or pass rows as a list of lists with tolist()."
         )
     listed = plain(labels)
     if isinstance(listed, str | Mapping | Set) or hasattr(labels, "columns"):
+        is_frame = hasattr(labels, "columns")
+        remedy = _one_column(labels) if is_frame else "Wrap a single label in a list"
         raise TypeError(
             f"{source} is of type {type(labels).__name__}; expected a list, an array or a "
-            "Series of labels. Wrap a single label in a list, or select one column of a frame."
+            f"Series of labels. {remedy}."
         )
     if set(map(type, listed)) in ({str}, {int}):  # the usual cases, quickly checked
         return [*listed]

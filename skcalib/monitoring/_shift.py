@@ -173,8 +173,8 @@ def shift(whitening: Whitening, X: Any, fitted: Any) -> Shift:
 
     Raises
     ------
-    ValueError
-        If fewer than two vectors of `X` differ.
+    TypeError, ValueError
+        If `whitening` is no `Whitening`, or fewer than two vectors of `X` differ.
 
     Notes
     -----
