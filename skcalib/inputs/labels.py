@@ -17,8 +17,8 @@ def plain(values: Any) -> Any:
 
 def is_missing(entry: Any) -> bool:
     """Whether an entry, a text or a label, is None, NaN or pandas.NA."""
-    if entry is None:
-        return True
+    if entry is None or getattr(entry, "shape", None):  # a Series, an array
+        return entry is None
     try:
         return bool(entry != entry)
     except TypeError:  # pandas.NA
@@ -59,9 +59,8 @@ def labels_of(
         )
     if set(map(type, listed)) in ({str}, {int}):  # the usual cases, quickly checked
         return [*listed]
-    unboxed = [
-        None if is_missing(x) else x.item() if isinstance(x, np.generic) else x for x in listed
-    ]
+    unboxed = [x.item() if isinstance(x, np.generic) else x for x in listed]
+    unboxed = [None if is_missing(x) else x for x in unboxed]
     for entry, label in zip(listed, unboxed, strict=True):
         if label is None and not missing:
             raise ValueError(
