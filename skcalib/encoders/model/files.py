@@ -186,11 +186,12 @@ def _refers_elsewhere(folder: Path, names: set[str]) -> str | None:
     # created with. special_tokens_map_file, the former place of a file, is harmless.
     tokenizers = r"(auto_map|init_inputs|vocab|merges|tokenizer_object)=.*"
     tokenizers += r"|(?!special_tokens_map_)\w*_file=.*|fast_tokenizer_files=.*[/\\].*"
-    # Only implementations that come with transformers are accepted.
+    # Only implementations that come with transformers are accepted. That of the cache, which
+    # Gemma 2 declares, is for generation.
     built_in = "|".join(IMPLEMENTATIONS)
     for name, pattern in {
         CONFIG: r"(auto_map|transformers_weights)=.*"
-        rf"|\w*implementation\w*=(?!({built_in})$).*",
+        rf"|(?!cache_)\w*implementation\w*=(?!({built_in})$).*",
         "tokenizer_config.json": tokenizers,
         "special_tokens_map.json": tokenizers,
     }.items():
