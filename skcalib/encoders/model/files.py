@@ -303,7 +303,7 @@ def _snapshot(model: str, revision: str | None) -> str:
         example = "sentence-transformers/all-MiniLM-L6-v2"
         name = "" if "/" in model else f", which may need its owner in front, as in {example}"
         failed = f"the download from the hub failed: {type(error).__name__}"
-        copied = f"run `hf download {model}` on a machine with access, copy the cache"
+        copied = f"run `hf download {model}` on a machine with access and copy the cache"
         remedy = f"To work offline, {copied}, and set HF_HUB_OFFLINE=1"
         if constants.HF_HUB_OFFLINE:
             failed = "HF_HUB_OFFLINE forbids to ask the hub"
