@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import VersionedState, estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.cosines import SLACK
-from skcalib.inputs.texts import TextInput, as_texts, distinct
+from skcalib.inputs.texts import TextInput, as_texts, distinct_sorted
 from skcalib.inputs.vectors import (
     check_vectors,
     checked_rows,
@@ -189,7 +189,8 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
         else:
             texts = [as_texts(A, "A"), as_texts(B, "B")]
             self._space = TextSpace(self.encoder)
-            self._space.fit_vectors(distinct([*texts[0], *texts[1]])[0])
+            # Sorted, so that the order of the lists does not matter to an encoder that learns.
+            self._space.fit_vectors(distinct_sorted([*texts[0], *texts[1]])[0])
             self._spelling = Spelling().fit(*texts)
         units = [self._unit(own, name) for own, name in zip((A, B), "AB", strict=True)]
         kept = [_different(unit) for unit in units]
