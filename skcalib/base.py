@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, NoReturn, TypeVar, dataclass_transform
 
 import joblib
 import numpy as np
@@ -64,8 +64,8 @@ OTHER_NAMES: dict[str, dict[str, str]] = {
 def estimator(cls: type[T]) -> type[T]:
     """Decorate a class as a dataclass whose fields are the parameters of an estimator.
 
-    A name of `OTHER_NAMES` raises a TypeError with that sentence. The signature stays that of
-    the dataclass, in which scikit-learn finds the parameters.
+    An unknown name raises a TypeError with a sentence of `OTHER_NAMES`, or with the names that
+    there are. The signature stays that of the dataclass, in which scikit-learn finds them.
     """
     cls = dataclass(eq=False, repr=False)(cls)
     create = cls.__init__
@@ -73,15 +73,30 @@ def estimator(cls: type[T]) -> type[T]:
 
     @functools.wraps(create)
     def init(self: Any, *args: Any, **params: Any) -> None:
-        for name in params.keys() - known.keys():
-            for ours, sentence in OTHER_NAMES.get(name, {}).items():
-                if ours in known:
-                    kind, advice = type(self).__name__, sentence or f"Use {ours}."
-                    raise TypeError(f"{kind} has no parameter {name!r}. {advice}")
+        for name in params:
+            if name not in known:
+                advice = f"Its parameters are {', '.join([*known][1:])}."
+                for ours, sentence in OTHER_NAMES.get(name, {}).items():
+                    if ours in known:
+                        advice = sentence or f"Use {ours}."
+                raise TypeError(f"{type(self).__name__} has no parameter {name!r}. {advice}")
         create(self, *args, **params)
 
     cls.__init__ = init  # type: ignore[method-assign]
     return cls
+
+
+class NotHere:
+    """A method that users of other libraries call, which raises an error with what to use."""
+
+    def __init__(self, instead: str) -> None:
+        self.instead = instead
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type) -> NoReturn:
+        raise AttributeError(f"{owner.__name__} has no method {self.name}. {self.instead}")
 
 
 class VersionedState:

@@ -62,9 +62,13 @@ def test_a_parameter_of_other_libraries_is_refused_with_the_name_here(kind, name
     make = getattr(skcalib, kind)
     with pytest.raises(TypeError, match=rf"{kind} has no parameter '{name}'\. {advice}.*\.$"):
         make(**{name: 1})
-    known = inspect.signature(make).parameters
-    assert advice.removeprefix("Use ") in known or " " in advice.removeprefix("Use ")
-    with pytest.raises(TypeError, match="unexpected keyword argument 'pooling_modes'"):
+    names = inspect.signature(make).parameters
+    known = ", ".join(names)
+    assert advice.removeprefix("Use ") in names or " " in advice.removeprefix("Use ")
+    with pytest.raises(
+        TypeError,
+        match=rf"{kind} has no parameter 'pooling_modes'\. Its parameters are .*{known}\.$",
+    ):
         make(pooling_modes=1)
 
 
@@ -77,12 +81,21 @@ def test_a_value_that_belongs_elsewhere_is_refused_with_the_place():
         skcalib.evaluation.evaluate_labeled([TextEncoder(print)], ["a", "b"], [0, 1])
 
 
-@pytest.mark.parametrize("kind", ["BertEncoder", "TextEncoder", "SearchEncoder"])
-def test_encode_is_refused_with_the_name_here(kind):
+@pytest.mark.parametrize(
+    ("kind", "method", "instead"),
+    [
+        ("BertEncoder", "encode", "fit_transform"),
+        ("TextEncoder", "encode", "fit_transform"),
+        ("SearchEncoder", "encode", "encode_query"),
+        ("SearchEncoder", "search", "kneighbors"),
+    ],
+)
+def test_a_method_of_other_libraries_is_refused_with_the_name_here(kind, method, instead):
     encoder = getattr(skcalib, kind)("minilm")
-    assert not hasattr(encoder, "encode")
-    with pytest.raises(AttributeError, match=rf"{kind} has no method encode.*fit_transform"):
-        encoder.encode(["a"])
+    assert not hasattr(encoder, method)
+    assert hasattr(encoder, instead)
+    with pytest.raises(AttributeError, match=rf"{kind} has no method {method}\. .*{instead}"):
+        getattr(encoder, method)(["a"])
 
 
 def test_weights_that_would_overflow_are_refused():

@@ -54,6 +54,21 @@ def first_text(X: Any) -> str | None:
     return str(entry) if isinstance(entry, str) else None
 
 
+def refuse_rows(estimator: Any, y: Any, advice: str) -> None:
+    """Refuse texts or vectors as the ``y`` that an estimator ignores.
+
+    Numbers pass, since pipelines and searches give labels and grades to each estimator.
+    """
+    text, shape = first_text(y), getattr(y, "shape", None)
+    if isinstance(y, list | tuple):
+        shape = np.shape(np.array(y[:1], dtype=object))
+    if text is not None or (shape is not None and len(shape) > 1):
+        came = "vectors" if text is None else f"texts such as {text[:40]!r}"
+        raise TypeError(
+            f"{type(estimator).__name__}.fit got {came} as y, which it ignores. {advice}"
+        )
+
+
 def stacked(X: Any) -> Any:
     """Return the vectors of a column of vectors as rows; return anything else unchanged.
 

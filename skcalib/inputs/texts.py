@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from skcalib.base import VersionedState
+from skcalib.base import NotHere, VersionedState
 from skcalib.inputs.labels import is_missing, plain
 
 Block = tuple[list[str], np.ndarray]  # distinct texts, and the index of each text in them
@@ -29,13 +29,7 @@ class TextTransformer(
 ):
     """Base of a transformer from texts to vectors."""
 
-    @property
-    def encode(self) -> NoReturn:
-        """What other libraries call ``transform``."""
-        raise AttributeError(
-            f"{type(self).__name__} has no method encode. Use fit_transform(texts), and then "
-            "transform for further texts."
-        )
+    encode = NotHere("Use fit_transform(texts), and then transform for further texts.")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -176,7 +176,7 @@ class CalibrationSearch(TextTransformer):
         X : texts of shape (n_texts,), or pairs of shape (n_pairs, 2)
             Texts of the kind that you will compare. Repeated texts count once.
         y : None
-            Ignored.
+            Ignored, as the labels that a pipeline passes. Pass groups by name.
         groups : array-like of shape (n_texts,), (n_pairs,) or (n_pairs, 2), default=None
             Group of each text, such as its language, as in `BiEncoder.fit`. `GroupErasure`
             removes the differences between groups before the calibration, which then whitens.

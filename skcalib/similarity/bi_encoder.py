@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import VersionedState, estimator, from_scratch
 from skcalib.compat import StrOptions, _fit_context
 from skcalib.encoders.any_encoder import encode
-from skcalib.inputs.containers import first_text
+from skcalib.inputs.containers import refuse_rows
 from skcalib.inputs.texts import TextInput, as_pairs, distinct, distinct_texts
 from skcalib.inputs.vectors import unit_rows, warn_of_silent
 from skcalib.metrics import spearman
@@ -110,11 +110,12 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         TypeError, ValueError
             If `X` is none of the above, or `y` has texts, or no step accepts `groups`.
         """
-        if (text := first_text(y)) is not None:
-            raise TypeError(
-                f"BiEncoder.fit got texts as y, such as {text!r:.40}; expected pairs of texts "
-                "as X. Pass fit(list(zip(sentences1, sentences2)))."
-            )
+        refuse_rows(
+            self,
+            y,
+            "Pass pairs of texts as fit(list(zip(sentences1, sentences2))), and languages as "
+            "fit(X, groups=languages).",
+        )
         texts, groups = distinct_texts(X, groups)
         self.similarity_ = self.similarity
         self.encoder_ = TextSpace(self.encoder).fit(texts, groups).encoder

@@ -112,7 +112,7 @@ class GroupErasure(
         ----------
         X : array-like or dask array of shape (n_samples, n_features)
         y : None
-            Ignored.
+            Ignored. Without `groups`, it gives a warning.
         groups : array-like of shape (n_samples,), default=None
             Group of each sample, such as its language: str or numbers. None for one group of
             all. A pipeline passes them on if scikit-learn's metadata routing is enabled.
@@ -123,6 +123,7 @@ class GroupErasure(
         -------
         self : GroupErasure
         """
+        _warn_of_labels(y, groups)
         means = self._means_of(X, groups, sample_weight, reset=True)
         _check(means)
         self.moments_, self._is_checked = means, True
@@ -142,6 +143,7 @@ class GroupErasure(
         -------
         self : GroupErasure
         """
+        _warn_of_labels(y, groups)
         first = not self.__sklearn_is_fitted__()
         means = self._means_of(X, groups, sample_weight, reset=first)
         return self._learn(means if first else self.moments_.merge(means))
@@ -237,6 +239,16 @@ def _labels(groups: Any) -> np.ndarray:
             "too large for int64. Convert all of them to str."
         )
     return labels
+
+
+def _warn_of_labels(y: Any, groups: Any) -> None:
+    """Warn of groups that come as ``y``; an error would stop pipelines, which pass labels."""
+    if y is not None and groups is None:
+        warn(
+            "GroupErasure got y, which it ignores, and no groups: it subtracts one mean of all "
+            "samples. Pass the group of each sample as fit(X, groups=...), in a pipeline by "
+            "metadata routing."
+        )
 
 
 def _check(means: GroupMeans) -> None:

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import VersionedState, estimator, from_scratch
 from skcalib.compat import HasMethods, Interval, _fit_context, check_params
 from skcalib.cosines import nearest_in_order
+from skcalib.inputs.containers import refuse_rows
 from skcalib.inputs.texts import TextInput, as_texts, distinct_sorted
 from skcalib.inputs.vectors import checked_rows, unit_vectors, warn_of_silent
 from skcalib.similarity.duplicates.guard import guard_of_fit
@@ -136,7 +137,7 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         X : texts of shape (n_samples,), or vectors of shape (n_samples, n_features)
             Texts with an `encoder`, vectors without.
         y : None
-            Ignored.
+            Ignored. Texts and vectors are refused.
 
         Returns
         -------
@@ -144,7 +145,7 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
 
         Raises
         ------
-        ValueError
+        TypeError, ValueError
             If there are too few distinct texts to estimate the threshold, if their pairs give
             none, or if there is a `guard` without an `encoder`.
 
@@ -155,6 +156,7 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
             pairs for each of `false_pairs`; so many similar texts that duplicates may be
             missed; or similar ones, perhaps series, that are listed beyond `false_pairs`.
         """
+        refuse_rows(self, y, "Join two lists in X, or match them by Matcher.")
         if self.guard is not None and self.encoder is None:
             raise ValueError(
                 "Duplicates got a guard, which reads texts, but no encoder; expected both. Set "
@@ -182,7 +184,7 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         labels : ndarray of shape (n_samples,)
             The attribute `labels_`.
         """
-        return self.fit(X).labels_
+        return self.fit(X, y).labels_
 
     def at(self, false_pairs: float) -> Self:
         """Return the groups at another number of false pairs, without a new fit.

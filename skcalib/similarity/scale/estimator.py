@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import VersionedState, estimator, from_scratch
 from skcalib.compat import Interval, _fit_context, check_rate
 from skcalib.cosines import SLACK, best_of_others
-from skcalib.inputs.containers import first_text, unmasked
+from skcalib.inputs.containers import first_text, refuse_rows, unmasked
 from skcalib.inputs.texts import distinct_texts
 from skcalib.inputs.vectors import check_finite, checked_rows, unit_rows, warn_of_silent
 from skcalib.similarity.null import FEWEST_PAIRS, PairCounts, count_pairs, distinct
@@ -135,7 +135,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
             Texts, pairs of texts or vectors, at least two that differ. Texts count once, as do
             vectors that are equal but for rounding. Zero vectors are left out.
         y : None
-            Ignored. Texts and vectors are refused, since queries are no labels.
+            Ignored. Texts and vectors are refused.
         unanswerable : like X, default=None
             Queries that no text of `X` answers; equal ones count once. Then the pairs of a
             query and a text of `X` are counted, and the best text of each query.
@@ -150,11 +150,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
             If `X` has no encoder for its texts, or fewer than two different rows, or `y` has
             texts or vectors.
         """
-        if first_text(y) is not None or np.ndim(y) > 1:
-            raise TypeError(
-                "SimilarityScale.fit got texts or vectors as y, which it would ignore. Pass "
-                "queries that no text of X answers as fit(X, unanswerable=queries)."
-            )
+        refuse_rows(
+            self, y, "Pass queries that no text of X answers as fit(X, unanswerable=queries)."
+        )
         X, calibration = self._fitted_rows(X)
         self._width = X.shape[1] if calibration is None else mapped(calibration, X[:1]).shape[1]
         if unanswerable is None and calibration is not None and learns(calibration):

@@ -9,7 +9,7 @@ from sklearn.pipeline import Pipeline
 
 from skcalib.base import warn
 from skcalib.encoders.sides import first_of_queries
-from skcalib.inputs.containers import first_text
+from skcalib.inputs.containers import refuse_rows
 from skcalib.inputs.texts import as_texts, distinct
 from skcalib.inputs.vectors import distinct_vectors
 from skcalib.similarity.search.words import sample_of
@@ -26,11 +26,9 @@ class Bank(NamedTuple):
 def check_queries(estimator: Any, y: Any, queries: Any) -> None:
     """Refuse queries that come as ``y``, and those of a pipeline whose steps they skip."""
     name = type(estimator).__name__
-    if first_text(y) is not None or getattr(y, "ndim", 1) == 2:
-        raise TypeError(
-            f"{name}.fit got texts or vectors as y, which it ignores. Pass a sample of queries "
-            "by name: fit(documents, queries=past_queries)."
-        )
+    refuse_rows(
+        estimator, y, "Pass a sample of queries by name: fit(documents, queries=past_queries)."
+    )
     # A pipeline passes parameters of a step on as they are, and says nothing of itself.
     frame = inspect.currentframe() if queries is not None else None
     while frame is not None:

@@ -10,7 +10,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import estimator, from_scratch, warn
+from skcalib.base import NotHere, estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, StrOptions, _fit_context
 from skcalib.inputs.texts import TextTransformer
 from skcalib.inputs.vectors import warn_of_silent
@@ -187,6 +187,8 @@ class SearchEncoder(TextTransformer):
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
     _state_version = 5
+    encode = NotHere("Use encode_document, and encode_query for queries.")
+    search = NotHere("Use kneighbors(queries, n_neighbors), or the vectors in an index.")
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=False)
@@ -198,7 +200,7 @@ class SearchEncoder(TextTransformer):
         X : texts of shape (n_documents,), or vectors of shape (n_documents, n_features)
             Documents that are searched: texts with an `encoder`, vectors without.
         y : None
-            Ignored.
+            Ignored. Texts and vectors are refused.
         queries : texts of shape (n_queries,), or vectors, default=None
             The bank: real queries like the future ones, some hundred. Nobody needs to know
             which documents answer them.

@@ -15,6 +15,7 @@ from skcalib.datasets import load_toy_sts
 few_texts = pytest.mark.filterwarnings("ignore:.*groups have fewer than 20:UserWarning")
 
 
+@pytest.mark.filterwarnings("ignore:GroupErasure got y:UserWarning")  # of the checks
 @parametrize_with_checks([GroupErasure()])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)

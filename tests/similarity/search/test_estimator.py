@@ -466,7 +466,7 @@ def test_the_weight_of_hubs_is_what_another_bank_would_repeat():
 def test_queries_by_position_are_refused():
     with pytest.raises(TypeError, match="fit\\(documents, queries=past_queries\\)"):
         SearchEncoder(vague).fit(PEOPLE, WHO)
-    with pytest.raises(TypeError, match="got texts or vectors as y"):
+    with pytest.raises(TypeError, match="got vectors as y"):
         SearchEncoder().fit(DOCUMENTS, BANK)
 
 

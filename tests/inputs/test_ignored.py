@@ -1,0 +1,75 @@
+"""What an estimator would ignore as ``y`` is refused, or it warns."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from numpy.testing import assert_array_equal
+from scipy.sparse import csr_array
+from sklearn import config_context
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from skcalib import Duplicates, GroupErasure, SearchEncoder, SimilarityScale
+
+X = np.random.default_rng(0).normal(size=(200, 16))
+OTHER = X[:60] + 0.01
+TEXTS = [f"text {n}" for n in range(200)]
+LANGUAGES = np.repeat(["de", "en"], 100)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        OTHER,
+        OTHER.tolist(),
+        [tuple(row) for row in OTHER],
+        pd.DataFrame(OTHER),
+        pl.DataFrame(OTHER),
+        csr_array(OTHER),
+        TEXTS,
+        tuple(TEXTS),
+        np.array(TEXTS),
+        pd.Series(TEXTS),
+        pl.Series(TEXTS),
+        pd.DataFrame({"text": TEXTS}),
+    ],
+    ids=lambda given: f"{type(given).__name__}-{getattr(given, 'ndim', '')}",
+)
+@pytest.mark.parametrize(
+    ("estimator", "advice"),
+    [
+        (SearchEncoder(), "queries=past_queries"),
+        (SimilarityScale(), "unanswerable=queries"),
+        (Duplicates(), "match them by Matcher"),
+    ],
+)
+def test_texts_and_vectors_as_y_are_refused(estimator, advice, given):
+    with pytest.raises(TypeError, match=f"fit got .* as y, which it ignores.*{advice}"):
+        estimator.fit(X, given)
+    assert not [name for name in vars(estimator) if name.endswith("_")]
+
+
+def test_numbers_as_y_are_ignored():
+    X, labels = np.random.default_rng(0).normal(size=(500, 16)), np.arange(500) % 3
+    for given in (labels, labels.tolist(), pd.Series(labels), labels + 0.5):
+        found = Duplicates().fit(X, given)
+        assert_array_equal(found.pairs_, Duplicates().fit(X).pairs_)
+    with pytest.raises(TypeError, match=r"Duplicates\.fit got vectors as y"):
+        Duplicates().fit_predict(X, OTHER)
+
+
+@pytest.mark.parametrize("fit", ["fit", "partial_fit", "fit_transform"])
+@pytest.mark.parametrize("given", [LANGUAGES, LANGUAGES.tolist(), np.arange(200) % 2])
+def test_groups_as_y_warn(fit, given):
+    with pytest.warns(UserWarning, match=r"ignores, and no groups.*fit\(X, groups=\.\.\.\)"):
+        getattr(GroupErasure(), fit)(X, given)
+
+
+def test_labels_of_a_pipeline_warn_unless_it_passes_groups():
+    pipeline = make_pipeline(GroupErasure(), LogisticRegression())
+    with pytest.warns(UserWarning, match="in a pipeline by metadata routing"):
+        pipeline.fit(X, LANGUAGES)
+    with config_context(enable_metadata_routing=True):
+        pipeline.fit(X, np.arange(200) % 2, groups=LANGUAGES)
+    assert pipeline[0].groups_.tolist() == ["de", "en"]
