@@ -7,9 +7,13 @@ of accuracy and balanced accuracy. Names are encoded as the classifier reads the
 "names" is the nearest name, raw or after a step fitted on the pool, with the mean of the names
 moved to that of the texts for all steps but the first. "small" are pools of 80 to 770 texts, in
 which the classes have sizes as 1, 1/2, 1/3, ...: the difference to raw names, mean and worst of
-four sizes. "n labels" are means of three draws of n labeled texts a class. "with names" counts
-names, with their mean moved, as further labeled texts.
+four sizes. "ours, rejection_rate=0.01" scores the texts that get a class. "worst wording" and
+"best wording" are those of `WORDINGS`, in place of the labels. "n labels" are means of three
+draws of n labeled texts a class. "with names" counts names, with their mean moved, as further
+labeled texts.
 """
+
+from itertools import chain
 
 import numpy as np
 from contenders import some
@@ -25,6 +29,22 @@ from skcalib import TextEncoder, ZeroShotClassifier
 SKEWED = "intents", "spam", "emotions"
 SMALL = 80, 160, 380, 770
 LABELS, DRAWS = (3, 8), 3
+WORDINGS = {  # of the classes, in the order of their labels
+    "spam": [
+        ("chat", "advertisement"),
+        ("message from a friend", "message from a company"),
+        ("personal message", "unwanted advertising"),
+        ("conversation between friends", "prizes, offers and subscriptions"),
+        ("normal", "junk"),
+    ],
+    "emotions": [
+        ("I am angry", "I am happy", "I am hopeful", "I am sad"),
+        ("rage", "happiness", "hope", "grief"),
+        ("an angry tweet", "a joyful tweet", "an optimistic tweet", "a sad tweet"),
+        ("annoyed, furious", "glad, delighted", "confident, hopeful", "depressed, in tears"),
+        ("furious", "delighted", "hopeful", "depressed"),
+    ],
+}
 NAMED = {"centered": "mean subtracted", "PCA(groups)": "PCA(number of classes)"}
 
 
@@ -45,7 +65,9 @@ class Bench:
         self.new, self.labels = labeled(name, "test", 3000)
         self.classes = np.unique(self.pool_labels)
         self.names = [label.replace("_", " ").replace("-", " ") for label in self.classes]
-        texts = list(dict.fromkeys([*self.pool, *self.new, *self.names]))
+        self.wordings = WORDINGS.get(name, [])
+        names = [*self.names, *chain(*self.wordings)]
+        texts = list(dict.fromkeys([*self.pool, *self.new, *names]))
         self.row, self.vectors = {text: i for i, text in enumerate(texts)}, encode(texts)
         self.encoder = TextEncoder(self.encode)
         self.weights = np.ones(len(self.labels))
@@ -75,10 +97,11 @@ class Bench:
         cosines = unit(new) @ unit(step.transform(anchors)).T
         return self.classes[cosines.argmax(axis=1)]
 
-    def ours(self, pool, known=(), named=True):
+    def ours(self, pool, known=(), names=None, **params):
         y = np.full(len(pool), None, object)
         y[[*known]] = self.pool_labels[[*known]]
-        model = ZeroShotClassifier(self.encoder, [*self.classes] if named else None)
+        names = dict(zip(self.classes, self.names if names is None else names, strict=False))
+        model = ZeroShotClassifier(self.encoder, names or None, **params)
         return model.fit(list(pool), y if len(known) else None).predict(list(self.new))
 
 
@@ -90,6 +113,15 @@ def of_names(bench):
         raw = accuracy if raw is None else raw
         yield "names", NAMED.get(name, name), accuracy
     yield "names", "ours", 100 * bench.hits(bench.ours(bench.pool)).mean()
+    predicted = bench.ours(bench.pool, rejection_rate=0.01)
+    kept = predicted != "other"
+    accuracy = 100 * bench.hits(predicted)[kept].sum() / bench.weights[kept].sum()
+    yield "names", "ours, rejection_rate=0.01", accuracy
+    if bench.wordings:
+        wordings = (bench.ours(bench.pool, names=names) for names in bench.wordings)
+        found = [100 * bench.hits(predicted).mean() for predicted in wordings]
+        yield "names", "ours, worst wording", min(found)
+        yield "names", "ours, best wording", max(found)
     gains, share = [], 1 / np.arange(1, len(bench.classes) + 1)
     for seed, n in enumerate(SMALL):
         rng = np.random.default_rng(seed)
@@ -115,7 +147,7 @@ def predictions(bench, rows, named):
     """Yield a name, and predictions by the labels of these rows of the pool."""
     if named:
         yield "ours, with names", bench.ours(bench.pool, rows)
-    yield "ours, without names", bench.ours(bench.pool, rows, named=False)
+    yield "ours, without names", bench.ours(bench.pool, rows, names=())
     pool, new, labels = bench.encode(bench.pool), bench.encode(bench.new), bench.pool_labels
     pool, new, labels = unit(pool), unit(new), labels[rows]
     means = NearestCentroid().fit(pool[rows], labels)

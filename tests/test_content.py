@@ -247,12 +247,13 @@ def test_content_is_in_the_tokens_that_an_encoder_reads(
 
 
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")
-def test_a_text_has_content_if_one_of_two_encoders_knows_it(tiny_bert):
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_a_text_has_content_if_one_of_two_encoders_knows_it(tiny_bert, n_jobs):
     union = FeatureUnion([("words", BertEncoder(tiny_bert)), ("letters", TextEncoder(letters))])
     texts = ["the dog", "zebra", "汉字", ""]
     assert encode(clone(union), texts, fit=True)[1].tolist() == [False, False, False, True]
     both = FeatureUnion(
-        [("a", BertEncoder(tiny_bert)), ("b", BertEncoder(tiny_bert, layers=0))]
+        [("a", BertEncoder(tiny_bert)), ("b", BertEncoder(tiny_bert, layers=0))], n_jobs=n_jobs
     )
     assert encode(clone(both), texts, fit=True)[1].tolist() == [False, True, True, True]
 

@@ -15,6 +15,7 @@ from skcalib.calibration.moments import check_size
 from skcalib.inputs.vectors import (
     check_vectors,
     checked_rows,
+    first_of_equal,
     unit_rows,
     warn_of_lengths,
     warn_of_silent,
@@ -205,18 +206,23 @@ def _distinct(X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return distinct pairs with content in float64; refuse too few, and vectors all equal."""
     content = X.any(axis=1) & (Y.any(axis=1) | (Y.shape[1] == 1))
     warn_of_silent(~content)
-    pairs = np.hstack([X[content], Y[content]], dtype=np.float64)
-    pairs = pairs[np.sort(np.unique(pairs, axis=0, return_index=True)[1])]
-    if len(pairs) < LEAST:
+    X, Y = X[content].astype(np.float64), Y[content].astype(np.float64)
+    # With a constant, rows of one direction have one length. Copies differ by rounding.
+    scaled = [np.ones((len(X), 1))]
+    for A in (X, Y) if len(X) else ():
+        centered = A - A.mean(axis=0)
+        scaled.append(centered / (np.abs(centered).max() or 1.0))
+    rows = first_of_equal(np.hstack(scaled))
+    X, Y = X[rows], Y[rows]
+    if len(X) < LEAST:
         raise ValueError(
-            f"Got {len(pairs)} distinct pairs with content; expected {LEAST} or more, better "
+            f"Got {len(X)} distinct pairs with content; expected {LEAST} or more, better "
             "1,000. Pass the vectors of more texts."
         )
-    X, Y = pairs[:, : X.shape[1]], pairs[:, X.shape[1] :]
     for name, vectors in (("X", X), ("y", Y)):
         if (vectors == vectors[0]).all():
             raise ValueError(
-                f"All {len(pairs)} vectors of {name} are equal: there is nothing to translate. "
+                f"All {len(X)} vectors of {name} are equal: there is nothing to translate. "
                 "Pass vectors of different texts."
             )
     return X, Y

@@ -11,6 +11,7 @@ class MergingFit:
     """Mixin of an estimator that learns from moments that merge exactly."""
 
     moments_: Any  # of the samples seen, with a method `merge`
+    get_params: Any
     _learn: Any  # method that replaces the moments, and returns the estimator
     n_features_in_: int
 
@@ -23,19 +24,20 @@ class MergingFit:
         Parameters
         ----------
         *others : estimators of the same class
-            Fitted on the same features in the same order. Their parameters have no influence.
+            Fitted with the same parameters, on the same features in the same order.
 
         Returns
         -------
         merged : estimator of the same class
-            A new one, with the parameters of this one.
+            A new one.
 
         Raises
         ------
         TypeError
             If one of them is of another class.
         ValueError
-            If one of them was fitted on other features, or in another order.
+            If one of them has other parameters, or was fitted on other features, or in another
+            order.
 
         Examples
         --------
@@ -54,6 +56,11 @@ class MergingFit:
                     f"merge got a {type(other).__name__}; expected fitted {name} objects."
                 )
             check_is_fitted(other)
+            if other.get_params() != self.get_params():
+                raise ValueError(
+                    f"merge got {other!r}; this one is {self!r}. Give both the same "
+                    "parameters: other.set_params(**this.get_params()) needs no second fit."
+                )
             mine, its = _features(self), _features(other)
             if mine != its:
                 i = next(i for i, (a, b) in enumerate(zip_longest(mine, its)) if a != b)

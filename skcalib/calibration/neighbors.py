@@ -17,6 +17,9 @@ from skcalib.inputs.vectors import LAST_BIT, SCALED, checked_rows, unit_rows, wa
 # Cosines up to this count as 0. Each entry of two unit vectors is rounded to float32, so the
 # computed cosine of orthogonal vectors is at most the sum of both relative errors.
 ZERO = 2 * LAST_BIT
+# Exponent of a neighbor's cosine. Of 26 cells of groups and Cranfield with MiniLM and e5, any
+# from 0 to 5 changes the mean by 0.1 points, and one by 0.6 at most.
+ALPHA = 3
 
 
 @estimator
@@ -31,8 +34,9 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     ``Whitening(noise="auto")``.
 
     With x̂ of unit length, ``x' = unit(x̂ + weight Σ w_j x̂_j / Σ w_j)`` over the nearest
-    fitted texts and ``w_j = cos(x, x_j)^alpha``. This is α-weighted query expansion (αQE) and
-    database augmentation, known from image retrieval [1]_, with a mean in place of a sum.
+    fitted texts and ``w_j = cos(x, x_j)^3``; those of cosine 0 or less have no weight. This is
+    α-weighted query expansion (αQE) and database augmentation, known from image retrieval [1]_,
+    with a mean in place of a sum.
 
     Parameters
     ----------
@@ -41,8 +45,6 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         fitted, all count.
     weight : float in [0, 1e9], default=1.0
         Weight of the neighbors' mean. 0.5 keeps most of the gain and does half the harm.
-    alpha : float in [0, 1e9], default=3
-        Exponent of the cosine. Neighbors of cosine 0 or less have no weight.
     neighbors : transformer or None, default=None
         scikit-learn's ``KNeighborsTransformer``, or a similar one (of pynndescent or faiss), by
         cosine or Euclidean distance. It is cloned, its ``n_neighbors`` is set, and it gets
@@ -57,7 +59,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         The fitted clone; None without `neighbors`, or with at most ``n_neighbors + 1`` texts,
         each of which is compared.
     parameters_ : dict
-        `n_neighbors`, `weight` and `alpha` of the fit, which `transform` uses.
+        `n_neighbors` and `weight` of the fit, which `transform` uses.
     n_features_in_, feature_names_in_
         Number of features seen during fit, and their names when all are strings.
 
@@ -86,18 +88,16 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
 
     n_neighbors: int = 10
     weight: float = 1.0
-    alpha: float = 3
     neighbors: BaseEstimator | None = None
     vectors_: np.ndarray = field(init=False)
 
     _parameter_constraints = {
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "weight": [Interval(Real, 0, 1e9, closed="both")],
-        "alpha": [Interval(Real, 0, 1e9, closed="both")],
         "neighbors": [HasMethods(["fit", "transform"]), None],
     }
 
-    _state_version = 4
+    _state_version = 5
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=False)
@@ -155,8 +155,10 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         if self.neighbors is not None and len(vectors) > k:
             search = clone(self.neighbors).set_params(n_neighbors=k).fit(vectors)
         self.neighbors_, self.vectors_ = search, vectors
-        names = "n_neighbors", "weight", "alpha"
-        self.parameters_ = {name: getattr(self, name) for name in names}
+        self.parameters_: dict[str, Any] = {
+            "n_neighbors": self.n_neighbors,
+            "weight": self.weight,
+        }
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -209,9 +211,8 @@ def _moved(
     missing: np.ndarray,
     n_neighbors: int,
     weight: float,
-    alpha: float,
 ) -> np.ndarray:
-    """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest candidates, ``w = cos^alpha``.
+    """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest candidates, ``w = cos^3``.
 
     ``unit`` is float64. ``candidates`` of shape (n_samples, m, d) have unit length, except the
     ``missing``. One candidate that equals x is left out; of the others, the ``n_neighbors``
@@ -225,7 +226,7 @@ def _moved(
     np.put_along_axis(cosines, first, np.where(highest >= EQUAL, 0.0, highest), axis=1)
     farther = np.argsort(-cosines, axis=1, kind="stable")[:, n_neighbors:]
     np.put_along_axis(cosines, farther, 0.0, axis=1)
-    weights = np.where(cosines > ZERO, np.abs(cosines) ** alpha, 0.0)
+    weights = np.where(cosines > ZERO, np.abs(cosines) ** ALPHA, 0.0)
     total = weights.sum(axis=1, keepdims=True)
     weights *= weight / np.where(total > 0, total, 1)
     moved = unit + np.einsum("ik,ikj->ij", weights, candidates)

@@ -15,12 +15,13 @@ import joblib
 from skcalib import export
 from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.cli.options import (
+    OF_TEXTS,
     add_encoding,
     add_model_and_texts,
     encoder_of,
     layers,
     names,
-    with_groups,
+    with_labels,
 )
 from skcalib.datasets import load_docstrings, load_toy_sts
 from skcalib.export._formats import FORMATS, PLAIN
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Example: skcalib calibrate minilm docstrings --output calibrated"
     add = parser.add_argument
     add_model_and_texts(add, "docstrings, or toy")
-    add("--output", required=True, metavar="FOLDER", help="new folder to write to")
+    add("-o", "--output", required=True, metavar="FOLDER", help="new folder to write to")
     written = "pipeline.joblib, a model folder, or model.onnx"
     formats = [name for name, how in FORMATS.items() if how.file is not None]
     add("--format", choices=formats, default="joblib", help=f"{written}; default: joblib")
@@ -63,10 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tasks = [task for task in TASKS if task]
     add("--task", choices=tasks, help="what you look for; default: none of these")
     add("--n-groups", type=int, help="approximate number of groups to distinguish")
-    grouped = "group of each text, on the line of the same number, such as its language"
-    add("--groups", metavar="FILE", help=grouped)
+    grouped = f"group of each text, such as its language: {OF_TEXTS}"
+    add("--groups", metavar="GROUPS", help=grouped)
     add_encoding(add)
-    add("--max-length", type=int, help="tokens of a text or window; default: the model's limit")
     add("--n-texts", type=int, default=2000, help="texts in the search; default: 2000")
     add("--random-state", type=int, default=0, help="seed of the sample; default: 0")
     add("-q", "--quiet", action="store_true", help="no progress bar and no table")
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> None:
     if options.texts in BUNDLED and not (options.groups or Path(options.texts).exists()):
         texts, groups = BUNDLED[options.texts]().data.ravel().tolist(), None
     else:
-        texts, groups = with_groups(options.texts, options.groups, column=options.column)
+        texts, groups = with_labels(options.texts, options.groups, column=options.column)
     search = CalibrationSearch(
         encoder_of(options),
         task=options.task,
@@ -150,7 +150,7 @@ def table(rows: list[dict[str, Any]], chosen: int) -> str:
     at_home = [row for row in others if _state(row) == _state(raw)]
     others = [row for row in others if _state(row) != _state(raw)][:SHOWN]
     notes = [("raw", raw), ("chosen", best), *(("", row) for row in [*at_home, *others])]
-    head = ["", "pooling", "layer", "candidate", "score", "halves", "gain"]
+    head = ["", "pooling", "layer", "candidate", "score", "halves", "gain over raw"]
     return markdown(head, [[note, *_cells(row)] for note, row in notes])
 
 

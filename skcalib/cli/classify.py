@@ -6,11 +6,14 @@ import csv
 import numpy as np
 
 from skcalib.cli.options import (
+    OF_TEXTS,
     add_encoding,
     add_model_and_texts,
+    add_state,
     encoder_of,
+    state_of,
     texts_in,
-    with_groups,
+    with_labels,
 )
 from skcalib.export._writing import written_whole
 from skcalib.model_selection._encoders import folder_for
@@ -28,23 +31,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_model_and_texts(add, "- for standard input; blank texts are left out")
     add("--classes", metavar="FILE", help="name of a class per line; '_' and '-' are spaces")
-    labels = "label of each text, on the line of the same number; blank if it has none"
-    add("--labels", metavar="FILE", help=labels)
+    labels = f"label of each text, blank if it has none: {OF_TEXTS}"
+    add("--labels", metavar="LABELS", help=labels)
     rejected = "share of texts like these that may belong to no class, such as 0.05"
     add("--rejection-rate", type=float, metavar="R", help=rejected)
     add("--other", default="other", help="label of texts of no class; default: other")
     add("-o", "--output", required=True, metavar="CSV", help="new file to write to")
+    add_state(add)
     add_encoding(add)
 
 
 def run(options: argparse.Namespace) -> None:
     """Fit the classifier on the texts, and write their classes."""
     names = options.classes and texts_in(options.classes)
-    texts, labels = with_groups(
+    texts, labels = with_labels(
         options.texts, options.labels, column=options.column, every=False
     )
     if names is None and labels is None:
-        raise ValueError("skcalib classify needs --classes FILE, --labels FILE, or both.")
+        raise ValueError("skcalib classify needs --classes FILE, --labels LABELS, or both.")
     if names and (unknown := {*(labels or ())} - {None, *names}):
         raise ValueError(
             f"{options.labels!r} has the label {min(unknown)!r:.60}, which is no class in "
@@ -56,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
         folder_for(options.memory) as memory,
     ):
         model = ZeroShotClassifier(
-            encoder_of(options, memory=memory),
+            encoder_of(options, memory=memory, **state_of(options)),
             names,
             rejection_rate=options.rejection_rate,
             other=options.other,

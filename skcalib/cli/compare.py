@@ -12,11 +12,13 @@ from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import NeighborSmoothing, Whitening
 from skcalib.cli.options import (
+    OF_TEXTS,
     add_encoding,
     add_model_and_texts,
+    add_state,
     encoder_of,
-    texts_and_labels,
-    texts_in,
+    state_of,
+    with_labels,
 )
 from skcalib.evaluation._labeled import r_precisions
 from skcalib.inputs.labels import labels_of
@@ -57,26 +59,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Example: skcalib compare minilm texts.csv --column text --labels topic"
     add = parser.add_argument
     add_model_and_texts(add, "- for standard input")
-    add("--labels", metavar="NAME", help="column of labels, which no calibration sees")
+    labels = f"label of each text, which no calibration sees: {OF_TEXTS}"
+    add("--labels", metavar="LABELS", help=labels)
     groups = "approximate number of topics or groups; default: the number of labels"
     add("--n-groups", type=int, metavar="K", help=groups)
     add("--n-texts", type=int, default=2000, help="sample of texts; default: 2000")
+    add_state(add)
     add_encoding(add)
     add("-q", "--quiet", action="store_true", help="no progress bar")
 
 
 def run(options: argparse.Namespace) -> None:
     """Print the table, and what it recommends."""
-    if options.labels is None:
-        texts, labels = texts_in(options.texts, options.column), None
-    else:
-        texts, labels = texts_and_labels(options.texts, options.column, options.labels)
+    texts, labels = with_labels(
+        options.texts, options.labels, column=options.column, every=False
+    )
+    if labels is not None:
+        kept = [row for row, label in enumerate(labels) if label is not None]
+        texts, labels = [texts[row] for row in kept], [labels[row] for row in kept]
     rng = np.random.default_rng(0)
     rows = rng.permutation(len(texts))[: options.n_texts]
     texts = [texts[row] for row in rows]
     n_groups = options.n_groups or (None if labels is None else len({*labels}))
     with folder_for(options.memory) as memory, quiet():
-        encoder = encoder_of(options, memory=memory, verbose=not options.quiet)
+        plain = encoder_of(options, **state_of(options))
+        encoder = clone(plain).set_params(memory=memory, verbose=not options.quiet)
         if labels is None:
             parts, score = list(_by_views(encoder, texts, options.n_texts)), "self-retrieval"
         else:
@@ -88,7 +95,7 @@ def run(options: argparse.Namespace) -> None:
             scores = [scored(clone(step).fit(fit)) for fit, scored in parts]
             found.append(Row(name, step, np.concatenate(scores)))
     print(_table(found, score))
-    print(f"\n{_advice(found, options.model, labels is None)}")
+    print(f"\n{_advice(found, plain, labels is None)}")
 
 
 def _candidates(n_groups: int | None, most: int, smooths: bool) -> list[tuple[str, Any]]:
@@ -153,7 +160,7 @@ def _table(found: list[Row], score: str) -> str:
     return markdown(["", score, "gain, 95 %"], body)
 
 
-def _advice(found: list[Row], model: str, by_views: bool) -> str:
+def _advice(found: list[Row], encoder: Any, by_views: bool) -> str:
     """Return a sentence, and the code to copy."""
     raw, *others = found
     best = max(others, key=lambda row: row.scores.mean())
@@ -164,7 +171,7 @@ def _advice(found: list[Row], model: str, by_views: bool) -> str:
     if gain - half <= 0:
         return f"No step gains beyond chance on {n} texts: keep raw vectors.{blind}"
     steps = best.step if isinstance(best.step, Pipeline) else [best.step]
-    code = ", ".join([f"BertEncoder({model!r})", *(" ".join(repr(s).split()) for s in steps)])
+    code = ", ".join(" ".join(repr(step).split()) for step in [encoder, *steps])
     return (
         f"Best on {n} texts: {best.name}, {gain:+.1f} ± {half:.1f}.{blind}\n\n"
         f"    make_pipeline({code})"

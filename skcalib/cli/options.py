@@ -11,9 +11,18 @@ from typing import Any
 
 from skcalib.base import warn
 from skcalib.encoders.bert_encoder import BertEncoder
-from skcalib.inputs.files import is_table, lines_of, rows_of
+from skcalib.inputs.files import STDIN, is_table, lines_of, rows_of
 
 PARAMS = "prompt", "overflow", "max_length"  # of `BertEncoder`
+OF_TEXTS = "a column of the table of TEXTS, or a file with a line for each text"
+
+
+def add_state(add: Callable[..., Any]) -> None:
+    """Add the arguments for one pooling and one layer, or several that are merged."""
+    declared = "default: what the model's folder declares"
+    add("--pooling", help=f"such as mean, cls, max or zipf; {declared}, else mean")
+    several = "such as 3, 0+3 for the mean of two, or first_last; default: the last"
+    add("--layers", type=layers, help=several)
 
 
 def add_encoding(add: Callable[..., Any]) -> None:
@@ -22,6 +31,7 @@ def add_encoding(add: Callable[..., Any]) -> None:
     add("--prompt", help=words)
     whole = "cut texts off at the model's limit, or read all of them in windows; default: cut"
     add("--overflow", choices=("cut", "windows"), default="cut", help=whole)
+    add("--max-length", type=int, help="tokens of a text or window; default: the model's limit")
     add("--memory", help="folder that keeps vectors, so that each text is encoded only once")
 
 
@@ -44,6 +54,12 @@ def encoder_of(options: argparse.Namespace, **params: Any) -> BertEncoder:
     return BertEncoder(options.model, **(chosen | params))
 
 
+def state_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the pooling and layers of the options, as far as they are set."""
+    chosen = {"pooling": options.pooling, "layers": options.layers}
+    return {name: value for name, value in chosen.items() if value is not None}
+
+
 def add_model_and_texts(add: Callable[..., Any], of_texts: str) -> None:
     """Add the arguments for a model, and for a file of texts or a column of a table."""
     add("model", metavar="MODEL", help="hub id, folder, or minilm (of the demo extra)")
@@ -57,44 +73,55 @@ def texts_in(file: str, column: str | None = None) -> list[str]:
     return _not_blank(_entries(file, column), file)
 
 
-def texts_and_labels(file: str, column: str | None, labels: str) -> tuple[list[str], list[str]]:
-    """Texts of a table and their labels in another column, of the rows that have both."""
-    if column is None:
+def with_labels(
+    file: str, labels: str | None, *, column: str | None = None, every: bool = True
+) -> tuple[list[str], list[str | None] | None]:
+    """Texts of a file, and the label of each, if any, from a file or a column of the table.
+
+    A file of labels has that of each text in the line of the same number. A blank text is left
+    out together with its label. A label may be blank unless ``every`` text must have one; it is
+    then None.
+    """
+    if labels is None:
+        return texts_in(file, column), None
+    if Path(labels).expanduser().is_file():
+        pairs = _lines_beside(_entries(file, column), file, labels, every)
+    elif column is not None:
+        pairs = _of_columns(file, column, labels, every)
+    else:
         raise ValueError(
-            "--labels names a column of a table; set --column to that of the texts."
+            f"{labels!r} is no file. Give a file with a line for each text, or, if {file!r} is "
+            "a table, set --column to its column of texts and name its column of labels here."
         )
+    kept = [(text, label or None) for text, label in pairs if text]
+    return _not_blank([text for text, _ in kept], file), [label for _, label in kept]
+
+
+def _of_columns(file: str, column: str, labels: str, every: bool) -> list[tuple[str, str]]:
+    """Return the texts and labels in two columns of a table."""
     pairs = []
     for place, row in rows_of(Path(file).expanduser(), [column, labels]):
-        label = row[labels]
-        pairs.append((_text(place, row[column], column), "" if label is None else str(label)))
-    kept = [pair for pair in pairs if all(pair)]
-    if not kept:
-        raise ValueError(f"{file!r} has no row with a text and a label.")
-    return [text for text, _ in kept], [label for _, label in kept]
+        text, label = _text(place, row[column], column), row[labels]
+        pairs.append((text, "" if label is None else str(label).strip()))
+        if every and text and not pairs[-1][1]:
+            raise ValueError(f"{place} has a text, but nothing in {labels!r}. Fill in both.")
+    return pairs
 
 
-def with_groups(
-    file: str, groups: str | None, *, column: str | None = None, every: bool = True
-) -> tuple[list[str], list[str | None] | None]:
-    """Texts of a file, and the group of each from the line of the same number, if any.
-
-    A blank text is left out together with its group. Each text needs a line with its group. The
-    line may be blank unless ``every`` text must have a group; the group is then None.
-    """
-    texts = _entries(file, column)
-    kept = _not_blank(texts, file)
-    if groups is None:
-        return kept, None
-    labels = _entries(groups, None)
-    lines = list(zip_longest(texts, labels, fillvalue=""))
-    for number, (text, label) in enumerate(lines, 1):
-        lacks = text and (number > len(labels) or (every and not label))
+def _lines_beside(
+    texts: list[str], file: str, labels: str, every: bool
+) -> list[tuple[str, str]]:
+    """Return texts and the lines of the same number of a file of labels."""
+    lines = _entries(labels, None)
+    pairs = list(zip_longest(texts, lines, fillvalue=""))
+    for number, (text, label) in enumerate(pairs, 1):
+        lacks = text and (number > len(lines) or (every and not label))
         if lacks or (label and number > len(texts)):
             raise ValueError(
-                f"{groups!r} has {label!r:.60} in line {number}, and {file!r} has {text!r:.60} "
+                f"{labels!r} has {label!r:.60} in line {number}, and {file!r} has {text!r:.60} "
                 "there. Give both files a line for each text, in the same order."
             )
-    return kept, [label or None for text, label in lines if text]
+    return pairs
 
 
 def _not_blank(lines: list[str], file: str) -> list[str]:
@@ -106,8 +133,9 @@ def _not_blank(lines: list[str], file: str) -> list[str]:
 def _entries(file: str, column: str | None) -> list[str]:
     """Lines of a file, or rows of a column of a table; blank ones are ""."""
     path = Path(file).expanduser()
-    if path.is_dir():
-        raise ValueError(f"{file!r} is a folder; give a file with one text per line.")
+    if path.is_dir() or (path != STDIN and not path.exists()):
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise ValueError(f"{file!r} {what}; give a file with one text per line.")
     if column is not None:
         return [_text(place, row.get(column), column) for place, row in rows_of(path, [column])]
     if is_table(path):

@@ -1,6 +1,5 @@
 """The two sides of a search, as a model declares them: its prompts of queries and documents."""
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,12 +58,19 @@ def of_side(encoder: Any, side: str) -> Any:
 
 
 def first_of_queries(encoder: Any) -> Any:
-    """Return the first step of an encoder for queries, or None if its model declares none."""
-    encoder = as_encoder(encoder)
+    """Return the first step of an encoder for queries, or None if its model has no sides."""
+    sides = as_encoder(encoder), of_side(encoder, "query"), of_side(encoder, "document")
+    first, query, document = (
+        one.steps[0][1] if isinstance(one, Pipeline) else one for one in sides
+    )
+    return None if query is first and document is first else query
+
+
+def ignores_sides(encoder: Any) -> bool:
+    """Whether a fitted encoder encodes both sides alike although its model has two."""
     first = encoder.steps[0][1] if isinstance(encoder, Pipeline) else encoder
-    own = of_side(encoder, "query")
-    own = own.steps[0][1] if isinstance(own, Pipeline) else own
-    return None if own is first else own
+    is_ours = isinstance(first, BertEncoder | TextEncoder)
+    return is_ours and first_of_queries(clone(first)) is not None
 
 
 def after_query_encoder(encoder: Any, documents: Any) -> Any:
@@ -94,4 +100,4 @@ def after_query_encoder(encoder: Any, documents: Any) -> Any:
 
 def _prompts(encoder: BertEncoder) -> dict[str, str]:
     """Return the prompts that the folder of an encoder declares, by name."""
-    return declared(locate(os.fspath(encoder.model))).prompts
+    return declared(locate(encoder.model)).prompts

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import compress
 from typing import Any, NamedTuple, Self
 
+import joblib
 import numpy as np
 from sklearn.utils import gen_batches
 
@@ -52,12 +53,14 @@ def noting_content() -> Iterator[dict[str, bool]]:
     """Yield a dict in which encoders record, for each text of a call, whether it has content.
 
     Only an encoder sees the tokens of a text, and it may be anywhere in a pipeline, a union or
-    a search. A text has content if at least one encoder knows one of its tokens.
+    a search. A text has content if at least one encoder knows one of its tokens. The ``n_jobs``
+    of a union is ignored meanwhile, since this dict would not get the notes of its workers.
     """
     notes: dict[str, bool] = {}
     token = _notes.set(notes)
     try:
-        yield notes
+        with joblib.parallel_config(backend="sequential"):
+            yield notes
     finally:
         _notes.reset(token)
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix
-from sklearn.frozen import FrozenEstimator
 from sklearn.metrics.pairwise import check_pairwise_arrays
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import make_pipeline
 
-from skcalib.base import is_fitted, progress
+from skcalib.base import is_fitted, progress, warn
+from skcalib.calibration.step import flat
 from skcalib.cosines import blocks, sparse_products
 from skcalib.encoders.any_encoder import encoded, fitted_on
-from skcalib.encoders.sides import after_query_encoder, first_of_queries, of_side
+from skcalib.encoders.sides import after_query_encoder, first_of_queries, ignores_sides, of_side
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.inputs.texts import as_texts
@@ -125,9 +125,10 @@ def evaluate_retrieval(
     ----------
     encoder : estimator, any encoder of texts, or mapping of str to them
         As in `evaluate_sts`; all are compared with the first. Each side has the prompt that its
-        model declares. What has ``encode_query`` and ``encode_document``, such as a
-        `SearchEncoder`, also at the end of a pipeline, encodes both sides by them; fit it with
-        a sample of queries before, other than these.
+        model declares; a fitted encoder stays as it is, with a warning. What has
+        ``encode_query`` and ``encode_document``, such as a `SearchEncoder`, also at the end of
+        a pipeline, encodes both sides by them; fit it with a sample of queries before, other
+        than these.
     folder : path-like
         In BEIR's layout [1]_: ``corpus.jsonl`` and ``queries.jsonl`` have a JSON object with
         "_id", "text" and perhaps a "title" in each line, and ``qrels`` has a file of each
@@ -263,6 +264,12 @@ def _fitted_sides(encoder: Any, of_queries: Any, fit_on: Any) -> tuple[Any, Any]
     """Return fitted encoders of documents and of queries, the same unless these differ."""
     if of_queries is None and not is_fitted(encoder):
         of_queries = first_of_queries(encoder)
+    elif of_queries is None and ignores_sides(encoder):
+        warn(
+            "The model of a fitted encoder declares prompts or methods for queries and for "
+            "documents, but it was fitted without these, so it encodes both alike. Pass it "
+            "unfitted to use them, or in a FrozenEstimator to keep it as it is."
+        )
     fitted = fitted_on(of_side(encoder, "document"), fit_on)
     if of_queries is None:
         return fitted, fitted
@@ -274,15 +281,10 @@ def _encoded(encoder: Any, texts: list[str], side: str) -> Any:
 
     These may also return dense and sparse vectors, whose inner products are added.
     """
-    while isinstance(encoder, FrozenEstimator) or hasattr(encoder, "best_estimator_"):
-        encoder = getattr(encoder, "best_estimator_", None) or encoder.estimator
-    methods = "encode_query", "encode_document"
-    last: Any = encoder.steps[-1][1] if isinstance(encoder, Pipeline) else encoder
-    last = last.estimator if isinstance(last, FrozenEstimator) else last
-    if not all(hasattr(last, method) for method in methods):
+    *steps, last = flat(encoder)
+    if not (hasattr(last, "encode_query") and hasattr(last, "encode_document")):
         return unit_rows(encoded(encoder, texts))[0]
-    has_steps = isinstance(encoder, Pipeline) and len(encoder) > 1
-    given = encoder[:-1].transform(texts) if has_steps else texts
+    given = make_pipeline(*steps).transform(texts) if steps else texts
     found = getattr(last, f"encode_{side}")(given)
     return found if isinstance(found, tuple) else unit_rows(found)[0]
 

@@ -35,11 +35,17 @@ class PaddedPipeline(nn.Module):
         self.register_buffer("added", added)
         zipf = backbone.tokens.zipf if self.slot.by_frequency else np.zeros(0, dtype=np.float32)
         self.register_buffer("zipf", torch.tensor(zipf))
+        self.nothing = backbone.tokens.tokenizer.pad_token_id
         modules = [_module(step) for step in combined(parts.steps)]
         self.calibration = nn.Sequential(*modules)
         self.requires_grad_(False)
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        # As in the pipeline, a text without any token gets one that is not a word.
+        is_first = torch.arange(input_ids.shape[1], device=input_ids.device) == 0
+        lacks = is_first & ~attention_mask.bool().any(dim=1, keepdim=True)
+        input_ids = torch.where(lacks, self.nothing, input_ids)
+        attention_mask = torch.where(lacks, 1, attention_mask)
         output = self.model(
             input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True
         )

@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from skcalib.calibration import AffineMap
 from skcalib.calibration.flow.estimator import NormalizingFlow
 from skcalib.calibration.flow.glow import Latent
-from skcalib.calibration.neighbors import ZERO, NeighborSmoothing
+from skcalib.calibration.neighbors import ALPHA, ZERO, NeighborSmoothing
 from skcalib.cosines import EQUAL
 from skcalib.similarity.search.steps import HALF, HubColumns
 
@@ -83,7 +83,7 @@ class UnitLength(nn.Module):
 
 
 class SmoothingModule(nn.Module):
-    """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest vectors, ``w = cos^alpha``.
+    """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest vectors, ``w = cos^3``.
 
     Vectors are searched in float32 and weighed in float64, even if ``half()`` keeps them in
     float16.
@@ -91,10 +91,10 @@ class SmoothingModule(nn.Module):
 
     vectors: torch.Tensor
 
-    def __init__(self, vectors: np.ndarray, n_neighbors: int, weight: float, alpha: float):
+    def __init__(self, vectors: np.ndarray, n_neighbors: int, weight: float):
         super().__init__()
         self.register_buffer("vectors", torch.from_numpy(vectors).clone())
-        self.n_neighbors, self.weight, self.alpha = n_neighbors, weight, alpha
+        self.n_neighbors, self.weight = n_neighbors, weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Smooth vectors of shape (..., n_features), in their own dtype."""
@@ -108,7 +108,7 @@ class SmoothingModule(nn.Module):
         farthest = cosines.argmin(-1, keepdim=True) if k > self.n_neighbors else -1
         left_out = torch.where(is_equal, cosines.argmax(-1, keepdim=True), farthest)
         counts = (cosines > ZERO) & (torch.arange(k, device=x.device) != left_out)
-        weights = torch.where(counts, cosines.abs() ** self.alpha, 0.0)
+        weights = torch.where(counts, cosines.abs() ** ALPHA, 0.0)
         total = weights.sum(-1, keepdim=True)
         weights = self.weight * weights / torch.where(total > 0, total, 1.0)
         return _unit(unit + (weights[..., None, :] @ near)[..., 0, :]).to(x.dtype)

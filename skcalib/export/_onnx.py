@@ -24,11 +24,12 @@ def save_onnx(
     the model's tokenizer returns them for texts in the encoder's ``prompt_``: with special
     tokens, padded on the right, cut to the encoder's ``max_length_``. Its output
     ``sentence_embedding``, float32 of shape (n_texts, n_features), equals the vectors of the
-    pipeline to 1e-4 of a typical entry. Its metadata are ``prompt``, ``max_length``,
-    ``truncation_side``, ``lower_case``, and ``tokens_before`` and ``tokens_after``, the numbers
-    of tokens around a text, of the prompt and special ones, which a client must keep where it
-    cuts. With ``overflow="windows"`` it encodes single windows: a client splits long texts and
-    combines the vectors, as the page on deployment shows.
+    pipeline to 1e-4 of a typical entry, also for an empty text that has no token. Its metadata
+    are ``prompt``, ``max_length``, ``truncation_side``, ``lower_case``, and ``tokens_before``
+    and ``tokens_after``, the numbers of tokens around a text, of the prompt and special ones,
+    which a client must keep where it cuts. With ``overflow="windows"`` it encodes single
+    windows: a client splits long texts and combines the vectors, as the page on deployment
+    shows.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ def save_onnx(
             "Fit NeighborSmoothing on fewer texts, keep fewer components before it, or use "
             "to_torch() of the steps."
         )
-    texts, expected = probes(parts)
+    texts, expected = probes(parts, without_token=True)
     inputs, frame = _padded(parts, texts), parts.backbone().tokens.frame(recipe.prompt)
     metadata = {
         "prompt": recipe.prompt,

@@ -98,8 +98,11 @@ def some_texts(parts: Parts) -> list[str]:
     return ["", *map(tokens.tokenizer.decode, some)]
 
 
-def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
-    """Texts of `some_texts`, and their vectors by the pipeline, without windows."""
+def probes(parts: Parts, without_token: bool) -> tuple[list[str], np.ndarray]:
+    """Texts of `some_texts`, and their vectors by the pipeline, without windows.
+
+    An empty one is among them if it has a token, such as [CLS], or ``without_token``.
+    """
     from skcalib.encoders.model.forward import by_longest
 
     module, tokens = parts.backbone().module, parts.backbone().tokens
@@ -108,13 +111,14 @@ def probes(parts: Parts) -> tuple[list[str], np.ndarray]:
         fault = "rope_type='longrope', by which the longest text of a batch changes the others"
     elif tokens.tokenizer.pad_token_id is None:
         fault = "a tokenizer without pad_token, which padded batches need"
-    elif not tokens.frame(parts.recipe.prompt).n:
-        fault = "a tokenizer without special tokens, which an empty text in a batch needs"
     if fault:
         raise ValueError(
             f"This {type(module).__name__} has {fault}. Encode with the pipeline itself."
         )
-    texts, encoder = some_texts(parts), for_export(parts.encoder, windows=False)
+    texts = some_texts(parts)
+    if not (without_token or tokens.frame(parts.recipe.prompt).n):
+        texts.remove("")
+    encoder = for_export(parts.encoder, windows=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that these are cut off
         return texts, apply(parts.steps, encoder.transform(texts))

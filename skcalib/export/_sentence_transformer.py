@@ -32,7 +32,8 @@ def save_sentence_transformer(
 
     The library, from version 5.4 on, loads it without skcalib and ``trust_remote_code``, and
     returns the vectors of the pipeline, to 1e-5 of a typical entry, or these scaled to unit
-    length, see `normalize`. The folder holds the blocks of the model that are needed, and a
+    length, see `normalize`; for an empty text only if the tokenizer adds special tokens or
+    there is a prompt. The folder holds the blocks of the model that are needed, and a
     model card. The encoder's prompt becomes the default prompt, also of ``encode_query`` and
     ``encode_document``.
 
@@ -74,7 +75,7 @@ def save_sentence_transformer(
     parts, changes_lengths = parts_of_folder(pipeline, normalize)
     recipe = parts.recipe
     modules = FORMATS["sentence-transformers"].checked(recipe, parts.steps)
-    texts, expected = probes(parts)
+    texts, expected = probes(parts, without_token=False)
     if normalize is None and changes_lengths:
         warn(
             "The model's own folder ends with Normalize, and so does this one: its vectors "

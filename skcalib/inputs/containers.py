@@ -19,6 +19,11 @@ def checkable(X: Any, *, tensors: bool = False) -> Any:
     gradient, and its device unless tensors stay tensors.
     """
     X = stacked(X)
+    if hasattr(X, "dense") and hasattr(X, "sparse"):
+        raise TypeError(
+            f"Got {type(X).__name__}, the dense and sparse vectors of a SearchEncoder; "
+            "expected one array. Pass the dense ones, as in search.encode_query(texts).dense."
+        )
     if (text := first_text(X)) is not None:
         raise TypeError(
             f"Got texts, such as {text[:40]!r}; expected vectors. Put an encoder before this "

@@ -17,14 +17,22 @@ def plain(values: Any) -> Any:
 
 def is_missing(entry: Any) -> bool:
     """Whether an entry, a text or a label, is None, NaN or pandas.NA."""
-    if entry is None:
-        return True
+    if entry is None or getattr(entry, "shape", None):  # a Series, an array
+        return entry is None
     try:
         return bool(entry != entry)
     except TypeError:  # pandas.NA
         return True
     except (ValueError, RuntimeError):  # an array, a tensor
         return False
+
+
+def _one_column(labels: Any) -> str:
+    """Return what to do with labels in two dimensions."""
+    if not hasattr(labels, "columns"):
+        return "Flatten a column with ravel()"
+    name = next(iter(labels.columns), "label")
+    return f"Select one column of the frame, as in frame[{name!r}]"
 
 
 def labels_of(
@@ -38,20 +46,21 @@ def labels_of(
     """
     if objects and getattr(labels, "ndim", 1) != 1:
         raise ValueError(
-            f"{source} has shape {labels.shape}; expected one entry per row. Flatten a column "
-            "with ravel(), or pass rows as a list of lists with tolist()."
+            f"{source} has shape {labels.shape}; expected one entry per row. "
+            f"{_one_column(labels)}, or pass rows as a list of lists with tolist()."
         )
     listed = plain(labels)
     if isinstance(listed, str | Mapping | Set) or hasattr(labels, "columns"):
+        is_frame = hasattr(labels, "columns")
+        remedy = _one_column(labels) if is_frame else "Wrap a single label in a list"
         raise TypeError(
             f"{source} is of type {type(labels).__name__}; expected a list, an array or a "
-            "Series of labels. Wrap a single label in a list, or select one column of a frame."
+            f"Series of labels. {remedy}."
         )
     if set(map(type, listed)) in ({str}, {int}):  # the usual cases, quickly checked
         return [*listed]
-    unboxed = [
-        None if is_missing(x) else x.item() if isinstance(x, np.generic) else x for x in listed
-    ]
+    unboxed = [x.item() if isinstance(x, np.generic) else x for x in listed]
+    unboxed = [None if is_missing(x) else x for x in unboxed]
     for entry, label in zip(listed, unboxed, strict=True):
         if label is None and not missing:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -46,12 +47,7 @@ def as_texts(X: Any, name: str = "X") -> list[str]:
     cells = _cells(X, name)
     if cells.ndim == 2 and cells.shape[1] == 1:
         cells = cells[:, 0]
-    if cells.ndim == 2 and cells.size and isinstance(cells[0, 0], float | np.floating):
-        raise ValueError(
-            f"{name} has numbers, of shape {cells.shape}; expected texts. If these are "
-            "vectors, leave out the encoder, or wrap the function that computes them in a "
-            "TextEncoder."
-        )
+    _refuse_vectors(cells, name)
     if cells.ndim != 1:
         of_pairs = " For pairs of texts use BiEncoder." if cells.shape[1:] == (2,) else ""
         raise ValueError(
@@ -66,6 +62,7 @@ def as_texts(X: Any, name: str = "X") -> list[str]:
 def as_pairs(X: Any, name: str = "X") -> tuple[list[str], list[str]]:
     """Return the columns of a sequence of pairs, (n, 2) array or two-column frame as lists."""
     cells = _cells(X, name)
+    _refuse_vectors(cells, name)
     if cells.ndim != 2 or cells.shape[1] != 2:
         which = ""
         if cells.ndim == 1:
@@ -77,6 +74,16 @@ def as_pairs(X: Any, name: str = "X") -> tuple[list[str], list[str]]:
         )
     left, right = cells.T.tolist()
     return _strings(left, ", column 0", name), _strings(right, ", column 1", name)
+
+
+def _refuse_vectors(cells: np.ndarray, name: str) -> None:
+    """Raise an error if the first row of a container of texts has nothing but numbers."""
+    if cells.ndim == 2 and cells.size and all(isinstance(x, Real) and x == x for x in cells[0]):
+        raise ValueError(
+            f"{name} has numbers, of shape {cells.shape}; expected texts. If these are "
+            "vectors, leave out the encoder. Where there must be one, pass the texts instead, "
+            "and a TextEncoder of the function that computes the vectors."
+        )
 
 
 def texts_of(X: Any, name: str = "X") -> list[str]:
@@ -148,7 +155,8 @@ def distinct_texts(
         raise ValueError(
             f"groups has shape {labels.shape} for {len(X)} "
             f"{'pairs' if is_pairs(X) else 'texts'}; expected "
-            f"{', one for both texts of a pair, or '.join(map(str, shapes))}."
+            f"{', one for both texts of a pair, or '.join(map(str, shapes))}. Select one "
+            "column of a frame."
         )
     listed = labels.T.ravel().tolist()  # None where masked; no step accepts None as a group
     pairs = dict.fromkeys(zip(texts, listed * (len(texts) // len(listed)), strict=True))
@@ -194,7 +202,8 @@ def _complaint(entry: Any, position: str, name: str) -> Exception:
         return ValueError(
             f"{name} has a missing value ({entry!r}) at {position}; expected str. Drop the "
             "row. If it means an empty string, put SimpleImputer(missing_values=pandas.NA, "
-            "strategy='constant', fill_value='') before this step, on a column."
+            "strategy='constant', fill_value='') before this step, on a column of a frame; a "
+            "list becomes [text if isinstance(text, str) else '' for text in X]."
         )
     remedy = "Select a column of texts, or convert it with str(...)."
     if isinstance(entry, bytes):

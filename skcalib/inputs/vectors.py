@@ -158,6 +158,18 @@ def check_vectors(X: Any, *, name: str = "X", dtype: Any = np.float64, **limits:
     return X
 
 
+def refuse_similarities(X: np.ndarray) -> None:
+    """Raise a ValueError if rows are not vectors, but all cosines among some."""
+    if X.shape[0] != X.shape[1] or np.abs(X.diagonal() - 1).max() > UNIT:
+        return
+    if np.allclose(X, X.T, atol=UNIT) and not np.allclose(X, np.eye(len(X)), atol=UNIT):
+        raise ValueError(
+            f"X of shape {X.shape} is symmetric with ones on the diagonal, as a matrix of "
+            "cosines is; expected vectors of shape (n_samples, n_features). Pass the vectors "
+            "that they are the cosines of."
+        )
+
+
 def check_finite(X: Any, name: str = "X", texts: Sequence[str] = ()) -> None:
     """Raise a ValueError that names the first row with NaN or infinity, or its text."""
     try:

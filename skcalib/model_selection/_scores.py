@@ -201,12 +201,13 @@ def _reason(chosen: Scored, shipped: list[Scored], n_texts: int, n_groups: int) 
         )
     if candidate.evidence is Evidence.NONE:
         return (
-            f"{candidate.name!r} follows from {candidate.asked_by}. It changes the score, "
-            f"which does not see what the vectors are for, by {gain}."
+            f"{candidate.name!r} follows from {candidate.asked_by}. It changes the score of "
+            f"raw vectors, which does not see what they are for, by {gain}."
         )
     if candidate.name != RAW:
         also = " and the halves," if candidate.evidence is Evidence.BOTH else ","
-        return f"{candidate.name!r} improves the score by {gain}{also} beyond chance."
+        by = f"by {gain}{also} beyond chance"
+        return f"{candidate.name!r} improves the score of raw vectors {by}."
     if n_groups < FEWEST_TEXTS:
         return (
             f"The raw model stays: the {n_texts} texts share most of their words and count as "
@@ -216,7 +217,7 @@ def _reason(chosen: Scored, shipped: list[Scored], n_texts: int, n_groups: int) 
     best = max(others, key=Scored.score)
     return (
         "The raw model stays: no candidate gains beyond chance. The best, "
-        f"{best.candidate.name!r}, changes the score by {best.gain}."
+        f"{best.candidate.name!r}, changes the score of raw vectors by {best.gain}."
     )
 
 

@@ -30,6 +30,11 @@ def mahalanobis(whitening: Whitening, X: Any) -> Any:
         that `transform` returns. Vectors of the fit are nearer than others: for a threshold,
         take a quantile of vectors that were left out.
 
+    Raises
+    ------
+    TypeError
+        If `whitening` is no `Whitening`.
+
     Examples
     --------
     >>> import numpy as np
@@ -45,8 +50,20 @@ def mahalanobis(whitening: Whitening, X: Any) -> Any:
 
 def map_and_rows(whitening: Whitening, X: Any) -> tuple[WhiteningMap, Any]:
     """Return the map of a fitted whitening by axes, and checked rows."""
-    whitening.linear_map()  # raises, or warns, if it was fitted on too few samples
+    check_whitening(whitening)
     return whitening.map_, rows_of(whitening, X, reset=False)
+
+
+def check_whitening(whitening: Any) -> None:
+    """Raise an error unless this is a fitted `Whitening`; warn if it was fitted on few rows."""
+    if not isinstance(whitening, Whitening):
+        kind = whitening if isinstance(whitening, type) else type(whitening)
+        raise TypeError(
+            f"Got a {kind.__name__}; expected a fitted Whitening, and vectors before it. Of a "
+            "pipeline of an encoder and a Whitening pass pipeline[-1], and vectors of "
+            "pipeline[:-1].transform(texts)."
+        )
+    whitening.linear_map()
 
 
 def squared_lengths(X: Any, linear: AffineMap) -> Any:

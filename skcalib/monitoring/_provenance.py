@@ -11,6 +11,7 @@ from skcalib.calibration.moments import Moments
 from skcalib.calibration.noise import ledoit_wolf_shrinkage
 from skcalib.calibration.whitening.estimator import Whitening
 from skcalib.inputs.vectors import checked_rows, unit_rows, warn_of_silent
+from skcalib.monitoring._mahalanobis import check_whitening
 
 # Between vectors of the same model and of another one. With MiniLM and e5 on five sets that no
 # table has (docstrings, Cranfield, catalogs, code, passages), samples of twenty are at up to
@@ -77,9 +78,9 @@ def provenance(whitening: Whitening, X: Any) -> Provenance:
 
     Raises
     ------
-    ValueError
-        If `X` has another width, is not finite, or is all zero; or if the vectors are so narrow
-        that another model may look the same.
+    TypeError, ValueError
+        If `whitening` is no `Whitening`; if `X` has another width, is not finite, or is all
+        zero; or if the vectors are so narrow that another model may look the same.
 
     See Also
     --------
@@ -126,7 +127,7 @@ def provenance(whitening: Whitening, X: Any) -> Provenance:
     >>> np.flatnonzero(provenance(whitening, index).foreign)
     array([100, 101, 102])
     """
-    whitening.linear_map()  # raises, or warns, if it was fitted on too few samples
+    check_whitening(whitening)
     X = checked_rows(whitening, X, reset=False)
     moments = whitening.moments_
     covariance = moments.covariance()

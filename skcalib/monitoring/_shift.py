@@ -105,7 +105,8 @@ class Shift:
             Date of each new text, for the row from which they have changed.
         n_texts, n_words : int, default=5 and 10
             Texts with the largest `novelty` to show, and words that are more frequent in the
-            tenth of the texts with the largest novelty than in the fitted ones.
+            tenth of the texts with the largest novelty than in the fitted ones, without
+            numbers and English stop words.
 
         Returns
         -------
@@ -125,7 +126,7 @@ class Shift:
         >>> print(found.report(new, old, n_texts=2, n_words=4))
         The texts have changed: p = 0.0004.
         From: row 380.
-        Words: my, i, card, do.
+        Words: card, password, does, account.
         Most unlike the fitted texts:
         - Is there a fee for closing early?
         - How do I reset my password?
@@ -173,8 +174,8 @@ def shift(whitening: Whitening, X: Any, fitted: Any) -> Shift:
 
     Raises
     ------
-    ValueError
-        If fewer than two vectors of `X` differ.
+    TypeError, ValueError
+        If `whitening` is no `Whitening`, or fewer than two vectors of `X` differ.
 
     Notes
     -----

@@ -11,8 +11,11 @@ def words_of(texts: Sequence[str], others: Sequence[str], n_words: int) -> list[
 
     A word weighs the share of the texts that have it, times the logarithm of this share over
     that of the others: a class-based TF-IDF in which words that both use alike weigh nothing.
+    Numbers, single characters and scikit-learn's English stop words, such as "its", are left
+    out: they show another style, but not what is new.
     """
-    counter = CountVectorizer(binary=True, token_pattern=r"(?u)\b\w+\b")
+    word = r"(?u)\b(?=\w*[^\W\d_])\w\w+\b"  # with a letter in it
+    counter = CountVectorizer(binary=True, stop_words="english", token_pattern=word)
     try:
         found = counter.fit_transform(texts)
     except ValueError:  # no text has a word

@@ -20,7 +20,13 @@ from skcalib.encoders.any_encoder import (
 )
 from skcalib.encoders.sides import after_query_encoder, of_side
 from skcalib.inputs.texts import as_texts
-from skcalib.inputs.vectors import check_vectors, checked_rows, unit_vectors, warn_of_silent
+from skcalib.inputs.vectors import (
+    check_vectors,
+    checked_rows,
+    refuse_similarities,
+    unit_vectors,
+    warn_of_silent,
+)
 
 
 class TextSpace:
@@ -148,10 +154,15 @@ class Side:
         Return the side of documents, if the model declares sides, and `checked` documents.
         """
         if estimator.encoder is None:
-            unit = unit_vectors(checked_rows(estimator, X, reset=True))
+            X = checked_rows(estimator, X, reset=True)
+            refuse_similarities(X)
+            unit = unit_vectors(X)
             warn_of_silent(~unit.any(axis=1))
             return cls(None, unit.shape[1]), unit, None
-        texts, space = as_texts(X), TextSpace(of_side(estimator.encoder, "document"))
+        texts, space = (
+            as_texts(X),
+            TextSpace(of_side(clone(as_encoder(estimator.encoder)), "document")),
+        )
         unit = space.fit_unit(texts)
         return cls(space, unit.shape[1]), unit, texts
 

@@ -173,3 +173,14 @@ def test_new_queries_find_what_they_found_in_the_old_index(sentences, minilm, tm
     torch = pytest.importorskip("torch")
     given = new.transform(others[:5])
     assert_allclose(module(torch.from_numpy(given)), pipeline[-1].transform(given), atol=1e-5)
+
+
+def test_copies_count_once_though_they_differ_in_the_last_bits():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(550, 12)) @ rng.normal(size=(12, 12)) + 3
+    Y = X[:, :8] + 0.3 * rng.normal(size=(550, 8))
+    alone = SpaceAligner().fit(X, Y)
+    copies = (X * (1 + 1e-7 * rng.choice([-1, 1], size=X.shape))).astype(np.float32)
+    twice = SpaceAligner().fit(np.vstack([X, copies]), np.vstack([Y, Y]))
+    assert twice.n_pairs_ == alone.n_pairs_ == 550
+    assert twice.kept_ == pytest.approx(alone.kept_, abs=0.01)

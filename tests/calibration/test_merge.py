@@ -7,7 +7,7 @@ import pytest
 from estimators import OF_VECTORS
 
 import skcalib
-from skcalib import GroupErasure
+from skcalib import GroupErasure, Whitening
 
 X = np.random.default_rng(0).normal(size=(80, 4)) * [1, 2, 3, 4]
 GROUPS = {"groups": np.arange(80) % 2}
@@ -35,6 +35,16 @@ def test_columns_in_another_order_are_not_added(estimator):
         fitted.merge(estimator().fit(X, **groups))
     with pytest.raises(ValueError, match=r"of 3 features; this one .* differ from feature 3"):
         estimator().fit(X, **groups).merge(estimator().fit(X[:, :3], **groups))
+
+
+def test_parts_with_other_parameters_are_not_added():
+    one, other = Whitening().fit(X[:40]), Whitening(noise="auto").fit(X[40:])
+    with pytest.raises(
+        ValueError, match=r"Whitening\(noise='auto'\); this one is Whitening\(\)"
+    ):
+        one.merge(other)
+    merged = one.merge(other.set_params(**one.get_params()))
+    np.testing.assert_allclose(merged.transform(X), Whitening().fit_transform(X))
 
 
 @pytest.mark.parametrize("estimator", MERGING)

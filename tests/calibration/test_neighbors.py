@@ -31,7 +31,7 @@ def new():
     return np.random.default_rng(1).normal(size=(50, 12))
 
 
-def formula(X, fitted, own, n_neighbors=10, weight=1.0, alpha=3):
+def formula(X, fitted, own, n_neighbors=10, weight=1.0):
     """Smooth by the formula on paper, text by text; ``own`` tells the row to leave out."""
     X, fitted, out = normalize(X), normalize(fitted), []
     for i, x in enumerate(X):
@@ -39,7 +39,7 @@ def formula(X, fitted, own, n_neighbors=10, weight=1.0, alpha=3):
         cosine = others @ x
         near = np.argsort(-cosine)[:n_neighbors]
         near = near[cosine[near] > 0]
-        w = cosine[near] ** alpha
+        w = cosine[near] ** 3
         moved = x + (weight * (w @ others[near]) / w.sum() if len(near) else 0)
         out.append(moved / np.linalg.norm(moved))
     return np.array(out)
@@ -48,7 +48,7 @@ def formula(X, fitted, own, n_neighbors=10, weight=1.0, alpha=3):
 @parametrize_with_checks(
     [
         NeighborSmoothing(),
-        NeighborSmoothing(2, weight=0.5, alpha=0),
+        NeighborSmoothing(2, weight=0.5),
         NeighborSmoothing(3, neighbors=KNeighborsTransformer()),
     ]
 )
@@ -57,7 +57,7 @@ def test_scikit_learn_contract(estimator, check):
 
 
 @pytest.mark.parametrize(
-    "params", [{}, {"n_neighbors": 3}, {"weight": 0.5}, {"alpha": 0}, {"n_neighbors": 700}]
+    "params", [{}, {"n_neighbors": 3}, {"weight": 0.5}, {"n_neighbors": 700}]
 )
 def test_vectors_are_those_of_the_formula(X, new, params):
     smoothing = NeighborSmoothing(**params)

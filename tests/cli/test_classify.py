@@ -1,6 +1,7 @@
 """The command `skcalib classify`."""
 
 import csv
+import re
 
 import numpy as np
 import pytest
@@ -44,8 +45,12 @@ def test_texts_get_the_classes_of_the_estimator(files, tiny_bert, words, capsys)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "needs --classes FILE, --labels FILE, or both"),
-        (["--classes", "none"], "none"),
+        ([], "needs --classes FILE, --labels LABELS, or both"),
+        (["--classes", "none"], "'none' does not exist; give a file with one text per line"),
+        (
+            ["--labels", "topic"],
+            "'topic' is no file. Give a file .* set --column to",
+        ),
         (["--classes", "names", "--rejection-rate", "2"], "'rejection_rate' parameter"),
         (["--classes", "twice"], "class_names has 'a' twice"),
         (
@@ -64,8 +69,25 @@ def test_errors_leave_nothing(files, tiny_bert, words, options, message, capsys,
     (folder / "strange").write_text("\nnothing known\n" + "\n" * 23, encoding="utf-8")
     (folder / "twice").write_text("a\nb\na\n", encoding="utf-8")
     assert run(folder, tiny_bert, *options) == 2
-    assert message in capsys.readouterr().err
+    assert re.search(message, capsys.readouterr().err)
     assert not (folder / "out.csv").exists()
+
+
+def test_labels_are_a_column_or_a_file(files, tiny_bert):
+    folder, texts, labels = files
+    with (folder / "table.csv").open("w", newline="", encoding="utf-8") as stream:
+        rows = [(text, label or "") for text, label in zip(texts, labels, strict=True)]
+        csv.writer(stream).writerows([("text", "topic"), *rows])
+    written = set()
+    for file, *options in (
+        ("texts", "--labels", folder / "labels"),
+        ("table.csv", "--column", "text", "--labels", "topic"),
+    ):
+        output = folder / f"of {file}"
+        options += ["--pooling", "max", "-o", output]
+        assert main(["classify", *map(str, [tiny_bert, folder / file, *options])]) == 0
+        written.add(output.read_text(encoding="utf-8"))
+    assert len(written) == 1
 
 
 def test_a_file_that_exists_is_not_replaced(files, tiny_bert, capsys):

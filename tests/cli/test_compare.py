@@ -62,7 +62,7 @@ def test_scores_are_those_of_evaluate_labeled_on_the_halves(table, tiny_bert, ca
     assert "PCA(3)" in found
     best = max(found, key=found.get)
     assert f"Best on 240 texts: {best}" in printed
-    assert f"make_pipeline(BertEncoder({str(tiny_bert)!r}), " in printed
+    assert f"make_pipeline(BertEncoder(model={str(tiny_bert)!r}), " in printed
 
 
 def test_without_labels_parts_of_texts_are_found(table, tiny_bert, capsys):
@@ -70,6 +70,33 @@ def test_without_labels_parts_of_texts_are_found(table, tiny_bert, capsys):
     assert {"raw", "the default", "graded similarity"} <= {*scores_of(printed)}
     assert "self-retrieval" in printed
     assert "This score does not see topics" in printed
+
+
+def test_labels_may_be_a_file_and_rows_without_one_are_left_out(
+    table, tiny_bert, tmp_path, capsys
+):
+    with table.open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    with table.open("a", encoding="utf-8") as stream:
+        stream.write("a text without a topic,\n")
+    (tmp_path / "texts").write_text("\n".join(row["text"] for row in rows))
+    (tmp_path / "labels").write_text("\n".join(row["label"] for row in rows))
+    of_table = compared(capsys, tiny_bert, table, "--column", "text", "--labels", "label")
+    files = tmp_path / "texts", "--labels", tmp_path / "labels"
+    assert compared(capsys, tiny_bert, *files) == of_table
+
+
+def test_the_code_to_copy_has_the_encoder_of_the_options(table, tiny_bert, capsys):
+    options = ["--pooling", "max", "--layers", "1+3", "--max-length", "40", "--prompt", "the "]
+    labels = ["--column", "text", "--labels", "label"]
+    printed = compared(capsys, tiny_bert, table, *labels, *options)
+    [encoder] = re.findall(r"make_pipeline\((BertEncoder\(.*?prompt='the '\)), ", printed)
+    expected = BertEncoder(
+        tiny_bert, pooling="max", layers=(1, 3), max_length=40, prompt="the "
+    )
+    made = eval(encoder, {"BertEncoder": BertEncoder})
+    assert made.get_params() == expected.get_params()
+    assert scores_of(printed) != scores_of(compared(capsys, tiny_bert, table, *labels))
 
 
 def test_labels_without_their_texts_or_others_are_refused(table, tiny_bert, capsys):

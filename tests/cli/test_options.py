@@ -7,7 +7,7 @@ import json
 import pytest
 
 from skcalib.__main__ import main
-from skcalib.cli.options import texts_in, with_groups
+from skcalib.cli.options import texts_in, with_labels
 
 TEXTS = ['He said "no", twice', "a, b", "two\nlines", "größer", "a; b"]
 ROWS = [{"label": str(i), "text": text} for i, text in enumerate([*TEXTS, ""])]
@@ -46,7 +46,21 @@ def test_texts_in_reads_a_column_of_a_table(table, tmp_path):
     assert texts_in(table, "text") == TEXTS
     labels = tmp_path / "labels.txt"
     labels.write_text("a\nb\nc\nd\ne\n\n")
-    assert with_groups(table, str(labels), column="text") == (TEXTS, list("abcde"))
+    assert with_labels(table, str(labels), column="text") == (TEXTS, list("abcde"))
+
+
+def test_labels_are_a_column_of_the_table(table):
+    assert with_labels(table, "label", column="text") == (TEXTS, list("01234"))
+    with pytest.raises(ValueError, match=r"has no column 'topic'; its columns are"):
+        with_labels(table, "topic", column="text")
+
+
+def test_a_text_without_a_label_that_it_needs_is_named(tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_text("text,group\na,1\nb,\n")
+    with pytest.raises(ValueError, match=r"line 3 has a text, but nothing in 'group'"):
+        with_labels(str(path), "group", column="text")
+    assert with_labels(str(path), "group", column="text", every=False)[1] == ["1", None]
 
 
 def test_texts_in_refuses_a_table_without_a_column(table):

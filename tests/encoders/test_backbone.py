@@ -433,12 +433,20 @@ def test_a_snapshot_is_completed_before_use(hub, texts, tiny_bert, name):
     assert asked == (["c0ffee"] if name else [])  # the rest of the same commit
 
 
-def test_a_snapshot_that_cannot_be_completed_is_refused(hub):
+@pytest.mark.parametrize(
+    ("offline", "message"),
+    [
+        (False, r"download from the hub failed: ConnectionError.*and set HF_HUB_OFFLINE=1"),
+        (True, r"HF_HUB_OFFLINE forbids to ask the hub\. Check.* Unset HF_HUB_OFFLINE to dow"),
+    ],
+)
+def test_a_snapshot_that_cannot_be_completed_is_refused(hub, offline, message, monkeypatch):
     snapshot, asked = hub
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
     asked.append("down")
     for file in ("tokenizer.json", "model.safetensors"):
         (snapshot / file).unlink()
-    with pytest.raises(OSError, match=r"nor complete in the cache .* download"):
+    with pytest.raises(OSError, match=f"nor complete in the cache .* {message}"):
         BertEncoder("someone/tiny").fit(["dog"])
 
 

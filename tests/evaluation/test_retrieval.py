@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import warnings
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +16,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skcalib import SearchEncoder, Whitening
+from skcalib import SearchEncoder, TextEncoder, Whitening
 from skcalib.evaluation import evaluate_retrieval
 
 # The tiny BERT knows fifty words.
@@ -607,7 +608,23 @@ def test_queries_of_one_template_are_one_piece_of_evidence(tmp_path):
     assert found[False] >= 8  # the same noise, where nothing shows what queries share
 
 
-@pytest.mark.parametrize("wrap", [lambda e: e, FrozenEstimator])
+def after_a_step(search):
+    """Put a search at the end of a pipeline inside a pipeline."""
+    cleaned = FunctionTransformer(list).fit(["a text"])
+    return make_pipeline(cleaned, FrozenEstimator(make_pipeline(search)))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda search: search,
+        FrozenEstimator,
+        lambda search: FrozenEstimator(FrozenEstimator(search)),
+        make_pipeline,
+        lambda search: make_pipeline("passthrough", make_pipeline(search)),
+        after_a_step,
+    ],
+)
 def test_a_search_encoder_encodes_queries_as_queries(small, wrap):
     folder, vectors = small
     bank = by_angle({"left": -60, "middle": -50, "right": -40})
@@ -618,3 +635,35 @@ def test_a_search_encoder_encodes_queries_as_queries(small, wrap):
     assert ranks != [0, 1, 2, 3]  # as raw vectors and `transform` of queries have it
     first = min(ranks.index(relevant) for relevant in (1, 3))
     assert table.scores[0, 3] == pytest.approx(100 / (1 + first))
+
+
+class Sides:
+    """A model whose queries are turned by 30 degrees, for which `encode` is no side."""
+
+    def __init__(self, vectors):
+        self.of_text = vectors
+
+    def encode(self, texts):
+        return np.array([self.of_text[text] for text in texts])
+
+    def encode_document(self, texts):
+        return self.encode(texts)
+
+    def encode_query(self, texts):
+        turn = np.deg2rad(30)
+        rotation = [[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]]
+        return self.encode(texts) @ np.array(rotation)
+
+
+def test_a_fitted_encoder_that_ignores_declared_sides_warns(small):
+    folder, vectors = small
+    encoder = TextEncoder(Sides(vectors))
+    by_sides = evaluate_retrieval({"sides": encoder}, folder).scores[0, 0]
+    fitted = make_pipeline(encoder).fit(["first"])
+    with pytest.warns(UserWarning, match="encodes both alike"):
+        alike = evaluate_retrieval({"fitted": fitted}, folder).scores[0, 0]
+    assert by_sides != alike
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kept = evaluate_retrieval({"frozen": FrozenEstimator(fitted)}, folder)
+    assert kept.scores[0, 0] == alike

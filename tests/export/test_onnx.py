@@ -107,6 +107,19 @@ def test_a_text_of_one_token_is_that_token(tiny_sink_decoder):
     )
 
 
+@pytest.mark.parametrize("pooling", ["mean", "last", "mean_without_first"])
+def test_an_empty_text_without_special_tokens_has_the_vector_of_the_pipeline(
+    pooling, tiny_sink_decoder
+):
+    encoder = BertEncoder(tiny_sink_decoder, pooling=pooling).fit(["dog"])
+    graph = PaddedPipeline(take_apart(encoder)).eval()
+    inputs = tokenized(encoder, texts := ["", "dog", "a cat"])
+    assert inputs["attention_mask"][0].sum() == 0
+    with torch.inference_mode():
+        found = graph(*map(torch.from_numpy, inputs.values())).numpy()
+    assert_equal_vectors(found, encoder.transform(texts))
+
+
 @pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
 def test_graph_gives_the_vectors_of_the_pipeline(runtime, one_layer, texts, tmp_path):
     path = tmp_path / "model.onnx"

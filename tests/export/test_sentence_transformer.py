@@ -289,6 +289,18 @@ def test_a_model_that_padding_changes_is_refused(save_family, texts, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_decoder_without_special_tokens_gives_the_vectors_of_all_texts_with_a_token(
+    tiny_sink_decoder, texts, tmp_path
+):
+    pipeline = make_pipeline(BertEncoder(tiny_sink_decoder), Whitening(noise="auto")).fit(texts)
+    save_sentence_transformer(pipeline, tmp_path / "model")
+    package = pytest.importorskip("sentence_transformers")
+    found = package.SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(
+        ["", *texts]
+    )
+    assert_equal_vectors(found[1:], pipeline.transform(texts))
+
+
 def test_an_interrupt_leaves_nothing(tiny_bert, texts, tmp_path, monkeypatch):
     def save(self, target, **_):
         (tmp_path / "seen").write_text(target)

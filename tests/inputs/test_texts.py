@@ -159,6 +159,16 @@ def test_other_than_one_column_is_no_texts(X):
         as_texts(X)
 
 
+@readers
+@pytest.mark.parametrize("make", [np.float32, int, np.ndarray.tolist, list, pd.DataFrame])
+def test_vectors_are_no_texts(read, make):
+    X = np.arange(12.0).reshape(3, 4)
+    X = X.astype(make) if make in (np.float32, int) else make(X)
+    message = r"numbers, of shape \(3, 4\); .* leave out the encoder\. Where .* a TextEncoder"
+    with pytest.raises(ValueError, match=message):
+        read(X)
+
+
 @pytest.mark.parametrize(
     ("X", "shape"),
     [
@@ -283,3 +293,11 @@ def test_the_remedy_that_the_error_of_a_missing_text_names_works(dtype):
         as_texts(X)
     imputer = SimpleImputer(missing_values=pd.NA, strategy="constant", fill_value="")
     assert as_texts(imputer.fit_transform(X)) == ["a", "", "", ""]
+
+
+def test_the_remedy_for_missing_texts_in_a_list_works():
+    X = ["a", None, np.nan]
+    with pytest.raises(ValueError, match=r"position 1; .* a list becomes") as caught:
+        as_texts(X)
+    remedy = str(caught.value).partition("a list becomes ")[2].rstrip(".")
+    assert as_texts(eval(remedy, {"X": X})) == ["a", "", ""]

@@ -60,7 +60,7 @@ def test_command_writes_pipeline_and_report(tiny_bert, file, sentences, tmp_path
     assert f"\n\n{expected.reason_}\n\nWrote " in printed.out
     table = printed.out.split("\n\n")[0]
     lines = [re.split(r" *\| *", line)[1:-1] for line in table.splitlines()]
-    assert lines[0] == ["", "pooling", "layer", "candidate", "score", "halves", "gain"]
+    assert lines[0] == ["", "pooling", "layer", "candidate", "score", "halves", "gain over raw"]
     assert lines[2][:4] == ["raw", "mean", "3", "raw"]
     best = chosen(expected)
     assert lines[3][:4] == ["chosen", best["pooling"], str(best["layers"]), best["candidate"]]

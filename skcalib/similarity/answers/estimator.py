@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from skcalib.base import VersionedState, estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, _fit_context, check_params
 from skcalib.inputs.labels import labels_of
+from skcalib.inputs.pipelines import refuse_untransformed
 from skcalib.inputs.texts import TextInput, as_texts, distinct
 from skcalib.similarity.answers.stored import Keys, identity, stored_answers
 from skcalib.similarity.answers.threshold import promised, promised_by_answers
@@ -100,8 +101,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     estimate how much they differ. With fewer, `fit` warns, and the share of false positives may
     be several times `false_positive_rate`.
 
-    Dicts, lists, sets, arrays and dataclasses are the same answer if their contents are equal,
-    where NaN equals NaN; other objects that cannot be hashed, only if they are the same object.
+    Dicts, lists, sets, arrays, dataclasses, and objects that cannot be hashed are the same
+    answer if their contents are equal, where NaN equals NaN.
 
     A question that is stored gets its own answer. One without content for the encoder (blank,
     only unknown tokens, or a zero vector) gets none otherwise. With a `guard`, stored questions
@@ -174,6 +175,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             Without `unanswerable`, if there are fewer than ``2 / false_positive_rate - 1``
             different answers.
         """
+        refuse_untransformed(self, queries, "queries")
+        refuse_untransformed(self, unanswerable, "unanswerable")
         stored = stored_answers(X, y)
         unknown = None
         if unanswerable is not None:

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
-from skcalib.inputs.labels import is_missing, labels_of
+from skcalib.inputs.labels import is_missing, labels_of, plain
 from skcalib.inputs.texts import as_texts
 
 
@@ -28,26 +28,27 @@ def stored_answers(X: Any, y: Any) -> dict[str, Any]:
 
 
 def identity(answer: Any) -> Hashable:
-    """Return what equal answers share.
+    """Return what equal answers share, also after a pickle.
 
-    Dicts, lists, sets, arrays and dataclasses are compared by what they contain, where NaN is
-    one value, and other objects that cannot be hashed by identity.
+    Dicts, lists, sets, arrays, dataclasses, and objects that cannot be hashed are compared by
+    what they contain, where NaN is one value.
     """
     if isinstance(answer, Mapping):
-        return Mapping, frozenset((key, identity(value)) for key, value in answer.items())
+        return Mapping, frozenset((identity(k), identity(v)) for k, v in answer.items())
     if isinstance(answer, Set):
         return frozenset(map(identity, answer))
     if isinstance(answer, Sequence) and not isinstance(answer, str | bytes):
         return type(answer), tuple(map(identity, answer))
-    if hasattr(answer, "tolist") and hasattr(answer, "shape"):  # an array, a tensor
-        return type(answer), tuple(answer.shape), identity(answer.tolist())
+    if hasattr(answer, "shape") and (listed := plain(answer)) is not answer:  # such as a tensor
+        return type(answer), tuple(answer.shape), identity(listed)
     if is_dataclass(answer) and not isinstance(answer, type):
         values = (getattr(answer, field.name) for field in fields(answer))
         return type(answer), tuple(map(identity, values))
     try:
         hash(answer)
     except TypeError:
-        return object, id(answer)
+        is_frame = hasattr(answer, "shape") or not hasattr(answer, "__dict__")
+        return type(answer), id(answer) if is_frame else identity(vars(answer))
     return None if answer is not None and is_missing(answer) else answer
 
 

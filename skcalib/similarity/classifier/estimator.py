@@ -67,7 +67,9 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         Share of texts *like all fitted ones* that may get the label `other` because no class is
         similar to them. If a fifth of the fitted texts belong to no class, as in a log, it is
         that fifth and what you accept of the others: 0.25 for one in twenty. None assigns every
-        text to a class.
+        text to a class. With any rate, classes are learned from the nearest half of the texts
+        only, see Notes, which also changes the classes of texts that are kept: from names
+        alone, accuracy changes by -6.7 to +16.3 points in ten cells of the page on classes.
     other : object, default="other"
         Label of texts that belong to no class.
 

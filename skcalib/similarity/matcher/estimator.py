@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import VersionedState, estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.cosines import SLACK
+from skcalib.inputs.pipelines import refuse_untransformed
 from skcalib.inputs.texts import TextInput, as_texts, distinct_sorted
 from skcalib.inputs.vectors import (
     check_vectors,
@@ -174,6 +175,7 @@ class Matcher(TextInput, VersionedState, BaseEstimator):
             If no pair is listed, if a list has fewer than 20 records, or if both lists are the
             same.
         """
+        refuse_untransformed(self, B, "B")
         self._guard, self._details = guard_of_fit(self), list[Any]()
         self._space: TextSpace | None = None
         self._spelling: Spelling | None = None

@@ -17,9 +17,17 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import VersionedState, estimator, from_scratch
 from skcalib.compat import Interval, _fit_context, check_rate
 from skcalib.cosines import SLACK, best_of_others
+from skcalib.encoders.any_encoder import as_encoder
 from skcalib.inputs.containers import first_text, refuse_rows, unmasked
+from skcalib.inputs.pipelines import refuse_untransformed
 from skcalib.inputs.texts import distinct_texts
-from skcalib.inputs.vectors import check_finite, checked_rows, unit_rows, warn_of_silent
+from skcalib.inputs.vectors import (
+    check_finite,
+    checked_rows,
+    refuse_similarities,
+    unit_rows,
+    warn_of_silent,
+)
 from skcalib.similarity.null import FEWEST_PAIRS, PairCounts, count_pairs, distinct
 from skcalib.similarity.scale.left_out import FOLDS, learns, left_out, mapped, warn_if_fitted
 from skcalib.similarity.space import TextSpace
@@ -153,6 +161,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         refuse_rows(
             self, y, "Pass queries that no text of X answers as fit(X, unanswerable=queries)."
         )
+        refuse_untransformed(self, unanswerable, "unanswerable")
         X, calibration = self._fitted_rows(X)
         self._width = X.shape[1] if calibration is None else mapped(calibration, X[:1]).shape[1]
         if unanswerable is None and calibration is not None and learns(calibration):
@@ -184,8 +193,10 @@ class SimilarityScale(VersionedState, BaseEstimator):
             self.encoder_ = self._space.encoder
             X = self._with_content(X, 2)
         else:
-            X = self._with_content(checked_rows(self, X, reset=True, ensure_min_samples=2), 2)
-            calibration = None if self.encoder is None else clone(self.encoder)
+            X = checked_rows(self, X, reset=True, ensure_min_samples=2)
+            refuse_similarities(X)
+            X = self._with_content(X, 2)
+            calibration = None if self.encoder is None else clone(as_encoder(self.encoder))
         X = distinct(X)
         if len(X) < 2:
             raise ValueError(

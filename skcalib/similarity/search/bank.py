@@ -1,15 +1,14 @@
 """The bank: distinct queries with content, and the side that encodes queries."""
 
-import inspect
 from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.pipeline import Pipeline
+from sklearn.base import clone
 
 from skcalib.base import warn
+from skcalib.encoders.any_encoder import as_encoder
 from skcalib.encoders.sides import first_of_queries
-from skcalib.inputs.containers import refuse_rows
 from skcalib.inputs.texts import as_texts, distinct
 from skcalib.inputs.vectors import distinct_vectors
 from skcalib.similarity.search.words import sample_of
@@ -21,31 +20,6 @@ class Bank(NamedTuple):
 
     unit: np.ndarray
     texts: list[str]
-
-
-def check_queries(estimator: Any, y: Any, queries: Any) -> None:
-    """Refuse queries that come as ``y``, and those of a pipeline whose steps they skip."""
-    name = type(estimator).__name__
-    refuse_rows(
-        estimator, y, "Pass a sample of queries by name: fit(documents, queries=past_queries)."
-    )
-    # A pipeline passes parameters of a step on as they are, and says nothing of itself.
-    frame = inspect.currentframe() if queries is not None else None
-    while frame is not None:
-        pipeline = frame.f_locals.get("self")
-        if isinstance(pipeline, Pipeline) and isinstance(
-            pipeline.steps[-1][1], type(estimator)
-        ):
-            skipped = {step for _, step in pipeline.steps[:-1]} - {None, "passthrough"}
-            if skipped and "queries" not in (getattr(pipeline, "transform_input", None) or ()):
-                raise ValueError(
-                    f"{name} is behind other steps of a pipeline, which do not transform its "
-                    "queries. Put these steps into it, as SearchEncoder(make_pipeline(...)), "
-                    "transform the queries before, or, with metadata routing, set "
-                    "transform_input=['queries'] of the pipeline."
-                )
-            return
-        frame = frame.f_back
 
 
 def fit_queries(
@@ -93,7 +67,7 @@ def _encoded(
     texts = [] if queries is None else distinct(as_texts(queries, "queries"))[0]
     encoder = search.query_encoder
     if encoder is None:
-        encoder = first_of_queries(search.encoder)
+        encoder = first_of_queries(clone(as_encoder(search.encoder)))
     if encoder is not None:
         some = texts or distinct([X[row] for row in sample_of(len(X))])[0]
         side, unit = side.fit_query_side(encoder, some)

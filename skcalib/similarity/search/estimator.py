@@ -12,9 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import NotHere, estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, StrOptions, _fit_context
+from skcalib.inputs.containers import refuse_rows
+from skcalib.inputs.pipelines import refuse_untransformed
 from skcalib.inputs.texts import TextTransformer
 from skcalib.inputs.vectors import warn_of_silent
-from skcalib.similarity.search.bank import check_queries
 from skcalib.similarity.search.index import DenseSparse, SearchIndex
 
 # Of calls with queries drawn like the bank, a share of ALARMS warns on average over banks. So
@@ -220,7 +221,9 @@ class SearchEncoder(TextTransformer):
         UserWarning
             If most queries are documents, or if vectors come without queries.
         """
-        check_queries(self, y, queries)
+        advice = "Pass a sample of queries by name: fit(documents, queries=past_queries)."
+        refuse_rows(self, y, advice)
+        refuse_untransformed(self, queries, "queries")
         index, _ = SearchIndex.learned(self, X, queries)
         return self._keep(index)
 

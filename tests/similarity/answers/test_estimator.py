@@ -1,9 +1,11 @@
 """NearestAnswer: the promised rate, one of the stored answers or none, and a growing store."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from counting import Counting
 from numpy.testing import assert_allclose, assert_array_equal
@@ -483,12 +485,33 @@ def test_the_threshold_is_that_of_questions_that_the_guard_allows(given):
     assert plain.predict(stored).tolist() == list(range(400))
 
 
-def test_nan_inside_an_answer_is_one_value():
-    records = [{"id": answer, "note": float("nan")} for answer in truth(STORED)]
-    model = drawn().fit(STORED, records)
+class Equal:
+    """An answer that defines equality, so that it cannot be hashed."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __eq__(self, other):
+        return vars(self) == vars(other)
+
+
+@pytest.mark.parametrize(
+    "answer_of",
+    [
+        lambda a: {"id": a, "note": float("nan")},
+        lambda a: {(a, float("nan")): "note"},
+        lambda a: pd.DataFrame({"id": [a], "note": [float("nan")]}).to_records(index=False)[0],
+        lambda a: pl.Series([a, None]),
+        lambda a: SimpleNamespace(id=a, note=float("nan")),
+        Equal,
+    ],
+)
+def test_answers_are_compared_by_their_contents_also_after_a_pickle(answer_of):
+    model = drawn().fit(STORED, [answer_of(a) for a in truth(STORED)])
     assert model.threshold_ == drawn().fit(STORED, truth(STORED)).threshold_
     asked = texts_of(range(40), [30])
-    assert model.score(asked, [{"id": a, "note": np.nan} for a in truth(asked)]) > 0.5
+    for fitted in (model, pickle.loads(pickle.dumps(model))):
+        assert fitted.score(asked, [answer_of(a) for a in truth(asked)]) > 0.5
 
 
 @pytest.mark.parametrize(("n", "confidence"), [(120, 0.9), (90, None), (120, None)])

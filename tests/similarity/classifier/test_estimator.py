@@ -466,7 +466,11 @@ def test_two_texts_are_enough_to_give_finite_scores():
         ({"class_names": None}, [True, 0, 2] * 60, "True or False with other labels"),
         ({}, [True] * 180, "True or False with other labels, and True equals 1"),
         ({}, dict.fromkeys(range(180), 1), "y is of type dict; expected a list"),
-        ({}, pd.DataFrame({"y": [0, 1, 2] * 60}), "select one column of a frame"),
+        (
+            {},
+            pd.DataFrame({"y": [0, 1, 2] * 60}),
+            r"Select one column of the frame, as in frame\['y'\]",
+        ),
         ({}, [9] + [None] * 179, "label 9, which is none of the classes"),
         ({}, [0, 1], "inconsistent numbers of samples"),
         ({"rejection_rate": 1.0}, None, "'rejection_rate' parameter"),

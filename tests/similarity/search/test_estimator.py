@@ -470,14 +470,6 @@ def test_queries_by_position_are_refused():
         SearchEncoder().fit(DOCUMENTS, BANK)
 
 
-def test_queries_that_skip_steps_of_a_pipeline_are_refused():
-    pipeline = make_pipeline(Whitening(), SearchEncoder())
-    with pytest.raises(ValueError, match="SearchEncoder is behind other steps of a pipeline"):
-        pipeline.fit(DOCUMENTS, searchencoder__queries=BANK)
-    alone = make_pipeline("passthrough", SearchEncoder())
-    alone.fit(DOCUMENTS, searchencoder__queries=BANK)
-
-
 def test_a_pipeline_that_routes_queries_transforms_them():
     with config_context(enable_metadata_routing=True):
         search = SearchEncoder().set_fit_request(queries=True)
@@ -514,15 +506,25 @@ def test_each_side_is_encoded_as_the_model_declares_it():
 
 
 @pytest.mark.filterwarnings("ignore:.*tokens are unknown")
-def test_declared_prompts_are_used_by_side(tiny_bert, tmp_path):
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        {"query": "red: ", "passage": "snow: "},
+        {"query": "red: "},
+        {"document": "snow: "},
+    ],
+)
+def test_declared_prompts_are_used_by_side(prompts, tiny_bert, tmp_path):
     folder = shutil.copytree(tiny_bert, tmp_path / "model")
-    settings = {"prompts": {"query": "red: ", "passage": "snow: "}, "default_prompt_name": None}
+    settings = {"prompts": prompts, "default_prompt_name": None}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
-    search = SearchEncoder(str(folder), lexical=None).fit(TEXTS, queries=ASKED)
     by_hand = SearchEncoder(
-        BertEncoder(folder, prompt="snow: "),
-        query_encoder=BertEncoder(folder, prompt="red: "),
+        BertEncoder(folder, prompt="snow: " if len({*prompts} - {"query"}) else ""),
+        query_encoder=BertEncoder(folder, prompt=prompts.get("query", "")),
         lexical=None,
     ).fit(TEXTS, queries=ASKED)
-    assert_allclose(search.vectors_, by_hand.vectors_, atol=1e-6)
-    assert_allclose(search.encode_query(ASKED), by_hand.encode_query(ASKED), atol=1e-6)
+    fitted = BertEncoder(folder).fit(TEXTS)  # it is cloned, so it has no sides yet
+    for encoder in (str(folder), fitted, make_pipeline(fitted)):
+        search = SearchEncoder(encoder, lexical=None).fit(TEXTS, queries=ASKED)
+        assert_allclose(search.vectors_, by_hand.vectors_, atol=1e-6)
+        assert_allclose(search.encode_query(ASKED), by_hand.encode_query(ASKED), atol=1e-6)
