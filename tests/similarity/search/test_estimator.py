@@ -439,6 +439,11 @@ def test_documents_that_are_asked_for_are_no_hubs():
     assert SearchEncoder().fit(documents, queries=asked).hub_weight_ == 0
     assert gate(np.arange(100), 200) == 1
     assert gate(popular, 200) == 0
+    # 38 documents are first for two queries each. Half of the way from .75 to .95 is .85.
+    twice = np.r_[np.repeat(np.arange(38), 2), 100:124]
+    ratio = (1 / 100 + 99 / 100 / 200) / (38 * 0.02**2 + 24 * 0.01**2)
+    assert gate(twice, 200) == pytest.approx((ratio - 0.75) / 0.2)
+    assert 0.4 < gate(twice, 200) < 0.6
 
 
 def test_the_weight_of_hubs_is_what_another_bank_would_repeat():
