@@ -221,6 +221,16 @@ def test_queries_of_another_kind_are_noticed():
     SearchEncoder().fit(DOCUMENTS, queries=BANK[:8]).encode_query(others)
 
 
+def test_many_queries_show_a_small_difference_that_few_do_not():
+    rng = np.random.default_rng(0)
+    bank, queries = rng.normal(size=(400, 16)) + 1, rng.normal(size=(200, 16)) + 1
+    queries += rng.choice([-1, 1], size=(200, 16))
+    search = SearchEncoder(power=0).fit(rng.normal(size=(300, 16)), queries=bank)
+    search.encode_query(queries[:20])  # no warning
+    with pytest.warns(UserWarning, match="queries are unlike the bank"):
+        search.encode_query(queries)
+
+
 def test_what_has_no_content_comes_last_and_finds_nothing():
     documents = np.vstack([DOCUMENTS[:50], np.zeros((1, 32))])
     with pytest.warns(UserWarning, match="1 of 51 vectors are zero"):
