@@ -71,24 +71,19 @@ def of_pairs(rows: np.ndarray, i: np.ndarray, columns: np.ndarray, j: np.ndarray
 
 
 def above(
-    rows: np.ndarray,
-    threshold: float,
-    columns: np.ndarray | None = None,
-    keys: tuple[np.ndarray, np.ndarray] | None = None,
+    rows: np.ndarray, threshold: float, keys: np.ndarray | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield rows, columns and cosines of the pairs that reach a threshold, block by block.
+    """Yield pairs of rows that reach a threshold, each once, and their cosines, by blocks.
 
-    Vectors are float32. Without ``columns``, they are pairs of rows, each once. With ``keys``
-    of rows and of columns, only pairs with equal keys count.
+    Rows are float32. With ``keys``, only pairs with equal keys count.
     """
-    others = rows if columns is None else columns
-    for block, part, product in blocks(rows, columns):
+    for block, part, product in blocks(rows):
         i, j = np.nonzero(product >= threshold - SLACK)
         i, j = i + block.start, j + part.start
         if keys is not None:
-            equal = keys[0][i] == keys[1][j]
+            equal = keys[i] == keys[j]
             i, j = i[equal], j[equal]
-        cosines = of_pairs(rows, i, others, j)
+        cosines = of_pairs(rows, i, rows, j)
         reach = cosines >= threshold
         if reach.any():
             yield i[reach], j[reach], cosines[reach]
@@ -180,19 +175,18 @@ def sparse_products(queries: csr_matrix, by_term: csr_matrix) -> np.ndarray:
     return products
 
 
-def best_of_others(
-    queries: np.ndarray, own: np.ndarray, fitted: np.ndarray, labels: np.ndarray
-) -> np.ndarray:
-    """Return the largest cosine of each query with fitted vectors of other labels than its own.
+def best_of_others(queries: np.ndarray, own: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    """Return the largest cosine of each query with the fitted vectors, without its ``own`` row.
 
-    The queries are float32 and of unit length; the fitted vectors have any length. -1 where
-    there is no vector of another label.
+    Queries are float32 and of unit length, fitted vectors have any length. An own row is -1 for
+    none. Where no other row is left, the cosine is -1.
     """
     best = np.full(len(queries), -1, np.float32)
     for scaled in gen_batches(len(fitted), rows_in_memory(8 * fitted.shape[1])):
         unit = unit_rows(fitted[scaled])[0].astype(np.float32)
         for block, part, product in blocks(queries, unit):
-            product[own[block, None] == labels[scaled][part]] = -1
+            place = np.arange(part.start, part.stop) + scaled.start
+            product[own[block, None] == place] = -1
             np.maximum(best[block], product.max(axis=1), out=best[block])
     return best
 

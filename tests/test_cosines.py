@@ -57,24 +57,21 @@ def test_whole_blocks_have_all_columns(rows, columns, monkeypatch):
 
 
 @pytest.mark.parametrize("memory", MEMORY)
-def test_pairs_above_are_those_of_float64(rows, columns, memory):
-    keys = np.arange(30) % 2, np.arange(17) % 2
-    for others, both in ((None, (keys[0], keys[0])), (columns, keys), (columns, None)):
-        expected = product(rows, rows if others is None else others)
-        # A cosine that occurs, so that a product in float32 may be on either side of it.
-        threshold = np.quantile(expected, 0.9, method="nearest")
-        reach = expected >= threshold
-        if others is None:
-            reach = np.triu(reach, 1)
-        if both is not None:
-            reach &= both[0][:, None] == both[1]
-        with config_context(working_memory=memory):
-            i, j, cosines = map(
-                np.concatenate, zip(*kernel.above(rows, threshold, others, both), strict=True)
-            )
-        order = np.lexsort((j, i))
-        assert_array_equal([i[order], j[order]], np.nonzero(reach))
-        assert_allclose(cosines, expected[i, j], rtol=0, atol=1e-15)
+@pytest.mark.parametrize("keys", [None, np.arange(30) % 2])
+def test_pairs_above_are_those_of_float64(rows, keys, memory):
+    expected = product(rows, rows)
+    # A cosine that occurs, so that a product in float32 may be on either side of it.
+    threshold = np.quantile(expected, 0.9, method="nearest")
+    reach = np.triu(expected >= threshold, 1)
+    if keys is not None:
+        reach &= keys[:, None] == keys
+    with config_context(working_memory=memory):
+        i, j, cosines = map(
+            np.concatenate, zip(*kernel.above(rows, threshold, keys), strict=True)
+        )
+    order = np.lexsort((j, i))
+    assert_array_equal([i[order], j[order]], np.nonzero(reach))
+    assert_allclose(cosines, expected[i, j], rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("memory", MEMORY)
@@ -104,11 +101,11 @@ def test_nearest_of_many_columns_are_found_by_stripes():
 
 
 @pytest.mark.parametrize("memory", MEMORY)
-def test_best_of_others_leaves_out_its_own_label(rows, columns, memory):
-    labels, own = np.arange(17) % 3, np.arange(30) % 4  # label 3 is that of no column
-    allowed = np.where(own[:, None] == labels, -1, product(rows, columns))
+def test_best_of_others_leaves_out_its_own_row(rows, columns, memory):
+    own = np.arange(30) % 18 - 1  # -1 for none
+    allowed = np.where(own[:, None] == np.arange(17), -1, product(rows, columns))
     with config_context(working_memory=memory):
-        best = kernel.best_of_others(rows, own, 9 * columns, labels)
-        alone = kernel.best_of_others(rows, np.zeros(30), columns, np.zeros(17))
+        best = kernel.best_of_others(rows, own, 9 * columns)
+        alone = kernel.best_of_others(rows, np.zeros(30, int), columns[:1])
     assert_allclose(best, allowed.max(axis=1), atol=1e-6)
     assert (alone == -1).all()

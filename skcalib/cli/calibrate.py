@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Example: skcalib calibrate minilm docstrings --output calibrated"
     add = parser.add_argument
     add_model_and_texts(add, "docstrings, or toy")
-    add("--output", required=True, metavar="FOLDER", help="new folder to write to")
+    add("-o", "--output", required=True, metavar="FOLDER", help="new folder to write to")
     written = "pipeline.joblib, a model folder, or model.onnx"
     formats = [name for name, how in FORMATS.items() if how.file is not None]
     add("--format", choices=formats, default="joblib", help=f"{written}; default: joblib")

@@ -233,13 +233,7 @@ class BertEncoder(WithMemory, TextTransformer):
         """
         if not isinstance(X, Iterator):
             as_texts(X)  # for its errors
-        if not isinstance(self.model, str | os.PathLike):
-            raise TypeError(
-                f"model is of type {type(self.model).__name__}; expected a folder or the id of "
-                "a model on the hub. To use a loaded model, such as a SentenceTransformer, "
-                "wrap it in TextEncoder(model)."
-            )
-        folder = locate(os.fspath(self.model))
+        folder = locate(self.model)
         config = entries(folder, CONFIG)
         shipped = declared(folder)
         backbone = load(folder, self.device, self.dtype, lower_case=shipped.lower_case)
@@ -315,7 +309,7 @@ class BertEncoder(WithMemory, TextTransformer):
         """Return the model that this encoder was fitted with; refuse another one."""
         recipe = self._recipe
         files: ModelFiles | None = vars(self).get("_files")
-        folder = files.folder if files else locate(os.fspath(self.model))
+        folder = files.folder if files else locate(self.model)
         backbone = load(folder, self.device, recipe.dtype, lower_case=recipe.lower_case)
         if backbone.fingerprint != recipe.fingerprint:
             raise ValueError(

@@ -1,6 +1,5 @@
 """The two sides of a search, as a model declares them: its prompts of queries and documents."""
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,4 +100,4 @@ def after_query_encoder(encoder: Any, documents: Any) -> Any:
 
 def _prompts(encoder: BertEncoder) -> dict[str, str]:
     """Return the prompts that the folder of an encoder declares, by name."""
-    return declared(locate(os.fspath(encoder.model))).prompts
+    return declared(locate(encoder.model)).prompts

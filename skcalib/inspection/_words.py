@@ -28,8 +28,8 @@ def word_embeddings(model: str | os.PathLike[str]) -> tuple[np.ndarray, list[str
     ------
     OSError
         If there is no such model.
-    ValueError
-        If its vocabulary is not sorted by frequency.
+    TypeError, ValueError
+        If it is no name or folder, or its vocabulary is not sorted by frequency.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def word_embeddings(model: str | os.PathLike[str]) -> tuple[np.ndarray, list[str
 
     from skcalib.encoders.model.files import load, locate
 
-    backbone = load(locate(os.fspath(model)), "cpu", "float32")
+    backbone = load(locate(model), "cpu", "float32")
     if not backbone.tokens.has_zipf:
         raise ValueError(
             f"The vocabulary of {str(model)!r} is not sorted by frequency, so its words have "

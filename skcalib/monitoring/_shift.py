@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array
 from scipy.stats import rankdata
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_consistent_length
@@ -262,8 +262,8 @@ def _compared(old: np.ndarray, new: np.ndarray) -> tuple[float, np.ndarray]:
     columns = np.column_stack([both - moments.mean, distances - distances.mean()])
     near = _neighbors(both - moments.mean)
     links = near + near.T
-    scale = diags_array(1 / np.sqrt(links.sum(axis=0)))
-    links = scale @ links @ scale
+    scale = 1 / np.sqrt(np.ravel(links.sum(axis=0)))
+    links = links.multiply(scale[:, None]).multiply(scale).tocsr()
     is_new = np.arange(n) >= n_old
     rng, statistics = np.random.default_rng(0), []
     for some in gen_batches(1 + SPLITS, ROWS):

@@ -78,7 +78,7 @@ def plain_torch(device: torch.device) -> Iterator[None]:
         # per process is also the best choice.
         torch.set_num_threads(1)
         _process = os.getpid()
-    on_cpu = torch.empty(0).device.type == "cpu"  # torch 2.4 has no function that knows it
+    on_cpu = torch.get_default_device().type == "cpu"
     with (
         torch.inference_mode(False),
         torch.enable_grad(),

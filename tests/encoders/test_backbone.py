@@ -15,6 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from skcalib import BertEncoder
 
+IS_OLD = int(transformers.__version__.partition(".")[0]) < 5
+# Then all weights of the folder seem to lack that prefix, and the message names one of them.
+by_prefix = pytest.mark.skipif(IS_OLD, reason="transformers 4 takes bert. for a prefix of all")
+
 
 def check_refused(folder, match):
     with pytest.raises(ValueError, match=match):
@@ -137,7 +141,7 @@ def test_a_model_without_a_vocabulary_is_refused(tiny_bert_copy, edit_json, left
         if file.name not in ("model.safetensors", "config.json", *left):
             file.unlink()
     message = r"lacks the vocabulary of a \w+, .*(vocab|merges)\.txt"
-    if int(transformers.__version__.partition(".")[0]) < 5:
+    if IS_OLD:
         message = "cannot be used"  # old releases do not make one up
     check_refused(folder, message)
 
@@ -217,7 +221,8 @@ def test_a_kernel_in_the_configuration_of_a_part_is_refused(tiny_bert_copy, edit
     folder = tiny_bert_copy()
     inner = of_part.get("text_config") if "text_config" in of_part else of_part["parts"][0]
     inner["attn_implementation"] = "sdpa"
-    edit_json(folder / "config.json", **of_part)
+    inner["cache_implementation"] = "hybrid"  # of generation, as Gemma 2 declares
+    edit_json(folder / "config.json", cache_implementation="hybrid", **of_part)
     BertEncoder(folder).fit(["dog"])
     inner["attn_implementation"] = "someone/kernel"
     edit_json(folder / "config.json", **of_part)
@@ -274,7 +279,7 @@ def with_tensor(folder, name, tensor):
     "name",
     [
         "encoder.layer.0.attention.self.distance_embedding.weight",
-        "bert.encoder.layer.7.output.dense.weight",
+        pytest.param("bert.encoder.layer.7.output.dense.weight", marks=by_prefix),
         "other.encoder.layer.7.output.dense.weight",
         "head.encoder.layer.1.output.dense.weight",
         "generator.embeddings.word_embeddings.weight",
@@ -283,7 +288,7 @@ def with_tensor(folder, name, tensor):
         "prefix_encoder.embedding.weight",
         "adapters.0.down.weight",
         "lora_A.weight",
-        "bert.norm.weight",
+        pytest.param("bert.norm.weight", marks=by_prefix),
         "weight",
     ],
 )
@@ -325,7 +330,11 @@ def test_heads_and_buffers_are_left_out(tiny_bert_copy, name):
 @pytest.mark.parametrize(
     ("name", "own"),
     [
-        ("bert.embeddings.word_embeddings.weight", "embeddings.word_embeddings.weight"),
+        pytest.param(
+            "bert.embeddings.word_embeddings.weight",
+            "embeddings.word_embeddings.weight",
+            marks=by_prefix,
+        ),
         ("embeddings.LayerNorm.gamma", "embeddings.LayerNorm.weight"),
     ],
 )

@@ -228,6 +228,10 @@ def test_exports_that_put_prompts_before_texts_refuse_one_around(tiny_bert, text
 
 
 @pytest.mark.filterwarnings("ignore:.*were cut off")
+@pytest.mark.skipif(
+    int(transformers.__version__.partition(".")[0]) < 5,
+    reason="torch exports no GPT-2 of transformers 4",
+)
 def test_graphs_hold_a_decoder_with_a_prompt(tiny_sink_decoder, texts, tmp_path):
     """Its tokenizer has no special tokens, and pads by the token of the end."""
     for name in ("onnx", "onnxscript", "onnxruntime"):

@@ -51,6 +51,8 @@ def test_an_alphabetical_vocabulary_tells_no_ranks(make_bert, tmp_path):
     folder = make_bert(tmp_path / "alphabetical", words=[f"a{c}" for c in "bcdefghijklmnopqrs"])
     with pytest.raises(ValueError, match="not sorted by frequency"):
         word_embeddings(folder)
+    with pytest.raises(TypeError, match="model is of type BertEncoder; expected a folder or"):
+        word_embeddings(BertEncoder(folder))
 
 
 def test_whitening_lifts_the_bias_of_frequency_from_minilms_words(minilm):

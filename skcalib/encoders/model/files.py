@@ -100,12 +100,19 @@ def _loaded(
     return backbone
 
 
-def locate(model: str) -> Path:
+def locate(model: str | os.PathLike) -> Path:
     """Find the folder of a model: a local folder, "minilm", or a hub id (cache, then hub).
 
     A model in the cache is used without asking the hub, so that results do not change
     during a study; "id@revision" updates it. If there is no such model, an OSError is raised.
     """
+    if not isinstance(model, str | os.PathLike):
+        raise TypeError(
+            f"model is of type {type(model).__name__}; expected a folder or the id of a model "
+            "on the hub. To use a loaded model, such as a SentenceTransformer, wrap it in "
+            "TextEncoder(model)."
+        )
+    model = os.fspath(model)
     folder = Path(model).expanduser()
     if (folder / CONFIG).is_file():
         return folder
@@ -179,11 +186,12 @@ def _refers_elsewhere(folder: Path, names: set[str]) -> str | None:
     # created with. special_tokens_map_file, the former place of a file, is harmless.
     tokenizers = r"(auto_map|init_inputs|vocab|merges|tokenizer_object)=.*"
     tokenizers += r"|(?!special_tokens_map_)\w*_file=.*|fast_tokenizer_files=.*[/\\].*"
-    # Only implementations that come with transformers are accepted.
+    # Only implementations that come with transformers are accepted. That of the cache, which
+    # Gemma 2 declares, is for generation.
     built_in = "|".join(IMPLEMENTATIONS)
     for name, pattern in {
         CONFIG: r"(auto_map|transformers_weights)=.*"
-        rf"|\w*implementation\w*=(?!({built_in})$).*",
+        rf"|(?!cache_)\w*implementation\w*=(?!({built_in})$).*",
         "tokenizer_config.json": tokenizers,
         "special_tokens_map.json": tokenizers,
     }.items():
@@ -295,7 +303,7 @@ def _snapshot(model: str, revision: str | None) -> str:
         example = "sentence-transformers/all-MiniLM-L6-v2"
         name = "" if "/" in model else f", which may need its owner in front, as in {example}"
         failed = f"the download from the hub failed: {type(error).__name__}"
-        copied = f"run `hf download {model}` on a machine with access, copy the cache"
+        copied = f"run `hf download {model}` on a machine with access and copy the cache"
         remedy = f"To work offline, {copied}, and set HF_HUB_OFFLINE=1"
         if constants.HF_HUB_OFFLINE:
             failed = "HF_HUB_OFFLINE forbids to ask the hub"

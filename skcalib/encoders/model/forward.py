@@ -132,7 +132,7 @@ class ForwardPass:
         for part in self._replaced:
             part.row = packed_row
         if attention != self._attention:
-            from transformers import AttentionInterface  # not in old releases
+            from transformers import AttentionInterface
 
             AttentionInterface.register(NAME, packed_attention)
             self.module.set_attn_implementation(attention)

@@ -209,7 +209,7 @@ class PackedEncoder(nn.Module):
         bias = _RowBias(self.row, self.usual.compute_position_bias(longest))
         states = [hidden]
         for layer in self.usual.layer:
-            hidden = layer(hidden, None, bias)[0]
+            hidden = layer(hidden, position_bias=bias)[0]
             states.append(hidden)
         return BaseModelOutput(last_hidden_state=hidden, hidden_states=tuple(states))
 
@@ -222,12 +222,13 @@ class PackedAttention(nn.Module):
         self.usual = usual
 
     def forward(
-        self, hidden: torch.Tensor, mask: Any = None, position_bias: Any = None, **options: Any
+        self, hidden: torch.Tensor, *arguments: Any, **options: Any
     ) -> tuple[torch.Tensor, ...]:
         """Attend within each text, by the usual linear layers."""
-        usual = self.usual
-        if not isinstance(position_bias, _RowBias):
-            return usual(hidden, mask, position_bias, **options)
+        usual, given = self.usual, (*arguments, *options.values())
+        position_bias = next((part for part in given if isinstance(part, _RowBias)), None)
+        if position_bias is None:
+            return usual(hidden, *arguments, **options)
         heads = (
             layer(hidden).unflatten(-1, (usual.num_attention_heads, -1)).transpose(1, 2)
             for layer in (usual.q, usual.k, usual.v)

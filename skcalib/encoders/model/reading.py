@@ -52,11 +52,9 @@ def read(folder: Path) -> tuple[Any, Any]:
                 "transformers. Delete the entry, or declare is_decoder, as it was trained"
             )
         auto = AutoModelForTextEncoding if config.model_type in ENCODER_OF else AutoModel
-        # Load in float32, so that no constant is rounded. transformers 4.56 renamed the option.
-        options = local | {
-            "dtype" if hasattr(config, "dtype") else "torch_dtype": torch.float32
-        }
-        options |= {"config": config, "use_safetensors": True, "output_loading_info": True}
+        # Load in float32, so that no constant is rounded.
+        options = local | {"dtype": torch.float32, "output_loading_info": True}
+        options |= {"config": config, "use_safetensors": True}
         module, report = auto.from_pretrained(folder, **options)
         if (name := module.main_input_name) != "input_ids":
             raise ValueError(f"its input is {name}, not texts")

@@ -359,7 +359,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         questions, answers = (
             np.fromiter(part, object, len(stored)) for part in (stored, stored.values())
         )
-        keys, confidence = Keys.of(_codes(stored), stored, guard_of_fit(self.guard)), None
+        keys, confidence = Keys.of(_codes(stored), stored, guard_of_fit(self)), None
         if unanswerable is None:
             threshold = self._threshold_by_answers(questions, unit, index, keys)
         else:

@@ -79,9 +79,8 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
 
     Groups are not chains: each text reaches the threshold with its representative, the most
     similar one, and no two representatives reach it. The text with the most duplicates becomes
-    a representative first. Ties go to the larger sum of cosines, then to the first row. They
-    are not clusters either: most texts are alone, so this is not a clusterer of scikit-learn,
-    which must find blobs, although it has `fit_predict`.
+    a representative first. Ties go to the larger sum of cosines, then to the first row. Most
+    texts are alone, so this is no clusterer of scikit-learn, although it has `fit_predict`.
 
     The threshold comes from the pairs of up to 4,473 distinct texts, by a straight line of
     Fisher's z of cosines in the logarithm of larger rates. If duplicates bend the line, it is
@@ -157,11 +156,7 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
             missed; or similar ones, perhaps series, that are listed beyond `false_pairs`.
         """
         refuse_rows(self, y, "Join two lists in X, or match them by Matcher.")
-        if self.guard is not None and self.encoder is None:
-            raise ValueError(
-                "Duplicates got a guard, which reads texts, but no encoder; expected both. Set "
-                "the encoder, as in Duplicates(encoder, guard=...), and pass texts."
-            )
+        self._guard = guard_of_fit(self)
         self.encoder_ = None
         vectors, keys = self._vectors_and_keys(X, reset=True)
         self._rows, self._inverse, drawn = distinct_rows(vectors, keys)
@@ -314,7 +309,6 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
             return unit, keys
         texts, index = distinct_sorted(as_texts(X))
         if reset:
-            self._guard = guard_of_fit(self.guard)
             self._space = TextSpace(self.encoder)
             vectors = self._space.whiten(self._space.fit_vectors(texts), allow_constant=True)
             self.encoder_ = self._space.pipeline

@@ -156,8 +156,14 @@ def _plain(char: str) -> str:
     return LETTER if uncased else char
 
 
-def guard_of_fit(guard: Any) -> Any:
-    """Return a guard that parameters set after a fit do not change."""
+def guard_of_fit(estimator: Any) -> Any:
+    """Return the guard of an estimator of texts, which parameters set later do not change."""
+    guard, name = estimator.guard, type(estimator).__name__
+    if guard is not None and estimator.encoder is None:
+        raise ValueError(
+            f"{name} got a guard, which reads texts, but no encoder; expected both. Set the "
+            f"encoder, as in {name}(encoder, guard=...), and pass texts."
+        )
     return clone(guard) if isinstance(guard, BaseEstimator) else guard
 
 

@@ -29,7 +29,7 @@ def similar_pairs(
     Vectors are float32 and of unit length.
     """
     blocks, n = [(np.empty(0, int), np.empty(0, int), np.empty(0))], 0
-    for block in above(vectors, threshold, keys=(keys, keys)):
+    for block in above(vectors, threshold, keys):
         blocks.append(block)
         n += len(block[0])
         if n > MOST_PAIRS:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from skcalib.base import warn
-from skcalib.cosines import EQUAL, nearest, of_pairs
+from skcalib.cosines import EQUAL, nearest_in_order
 from skcalib.similarity.duplicates.pairs import representatives, similar_pairs
 from skcalib.similarity.null import (
     EXTRAPOLATED_PAIRS,
@@ -147,18 +147,11 @@ def _line(counts: PairCounts) -> RateLine:
 def _mutual(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Cosines of texts that are nearest to each other, and their leads over others in z."""
     own = np.arange(len(vectors))
-    cosines, rows = nearest(vectors, vectors, 3)
-    cosines[rows == own[:, None]] = -1
-    order = np.argsort(-cosines, axis=1)[:, :2]
-    of_best = np.take_along_axis(rows, order, axis=1)[:, 0]
-    second = np.take_along_axis(cosines, order, axis=1)[:, 1].astype(np.float64)
-    left = own[(of_best[of_best] == own) & (own < of_best)]
-    right = of_best[left]
-    # In float64, as they were counted.
-    exact = of_pairs(vectors, left, vectors, right)
-    others = np.maximum(second[left], second[right])
-    z, z_others = (np.arctanh(np.clip(c, -EQUAL, EQUAL)) for c in (exact, others))
-    return exact, z - z_others
+    cosines, rows = nearest_in_order(vectors, vectors, 3)
+    best = np.where(rows[:, 0] == own, rows[:, 1], rows[:, 0])  # the other is itself
+    left = own[(best[best] == own) & (own < best)]
+    z = np.arctanh(np.clip(cosines, -EQUAL, EQUAL))
+    return cosines[left, 1], z[left, 1] - np.maximum(z[left, 2], z[best[left], 2])
 
 
 def _counts(vectors: np.ndarray) -> PairCounts:

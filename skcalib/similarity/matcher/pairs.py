@@ -72,13 +72,12 @@ class PairScores:
             return cls(usual)
         products = (one @ other.T).toarray()
         others = products[np.eye(*products.shape) == 0]  # not with itself
-        alike = float(others.mean())
+        alike = float(others.mean(dtype=np.float64))
         if like is not None:
             return cls(usual, alike, like.spread, like.weight)
-        spread = max(float(others.std()), 1 - EQUAL)
-        own = np.arange(len(samples[0].vectors))
-        near = nearest(samples[0].vectors, second.vectors, 1)[1][:, 0]
-        of_near = spelled_alike(samples[0].n_grams, own, second.n_grams, near)
+        spread = max(float(others.std(dtype=np.float64)), 1 - EQUAL)
+        sides = (samples[0], second), (samples[1], first)  # so that their order does not matter
+        of_near = np.concatenate([_of_nearest(*side) for side in sides])
         distance = (of_near.mean() - alike) / np.sqrt((spread**2 + of_near.var()) / 2)
         weight = max(distance, 0.0) ** 4 / (1 + distance**4)
         return cls(usual, alike, spread, float(weight))
@@ -111,6 +110,12 @@ class PairScores:
         equal = one.keys[i] == other.keys[j]
         i, j = i[equal], j[equal]
         return i, j, self.of_pairs(one, i, other, j)
+
+
+def _of_nearest(asking: Records, among: Records) -> np.ndarray:
+    """Return the product of n-grams of each record with the nearest one by vectors."""
+    near = nearest(asking.vectors, among.vectors, 1)[1][:, 0]
+    return spelled_alike(asking.n_grams, np.arange(len(near)), among.n_grams, near)
 
 
 def candidates(

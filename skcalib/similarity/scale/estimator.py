@@ -181,7 +181,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
             columns = unit_rows(X[drawn[: max(self.n_pairs // n_rows, 1)]])[0]
             rows = unit_rows(queries[rng.permutation(len(queries))[:n_rows]])[0]
             own, pair = np.full(n_rows, -1), count_pairs(rows, columns)
-        best = best_of_others(rows.astype(np.float32), own, X, np.arange(len(X)))
+        best = best_of_others(rows.astype(np.float32), own, X)
         return self._keep(pair, PairCounts.of(best, new))
 
     def _fitted_rows(self, X: Any) -> tuple[np.ndarray, Any]:
@@ -229,8 +229,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
             counts.append(count_pairs(rows, columns))
             if is_first:
                 counts += [count_pairs(rows)] if len(rows) > 1 else []
-                queries, documents = rows.astype(np.float32), mapped(fitted, X)
-                best.append(best_of_others(queries, drawn[one], documents, np.arange(len(X))))
+                queries = rows.astype(np.float32)
+                best.append(best_of_others(queries, drawn[one], mapped(fitted, X)))
         pair = reduce(PairCounts.plus, counts)
         return self._keep(pair, PairCounts.of(np.concatenate(best), MUTUAL))
 
@@ -328,8 +328,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
     ) -> np.ndarray:
         """Minus the decimal logarithm of the p-value: 3 is one pair in a thousand.
 
-        It is the same unit for all encoders.
-
         Parameters
         ----------
         similarity : array-like of shape (n,)
@@ -340,14 +338,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Returns
         -------
         surprisal : ndarray of shape (n,)
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skcalib import SimilarityScale
-        >>> scale = SimilarityScale().fit(np.random.default_rng(0).normal(size=(1000, 16)))
-        >>> scale.surprisal([scale.threshold(1e-3)]).round(2)
-        array([3.])
         """
         return -np.log10(self.p_value(similarity, per=per))
 

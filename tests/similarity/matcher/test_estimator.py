@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.base import clone
 from sklearn.neighbors import KNeighborsTransformer
 
 from skcalib import DetailGuard, Matcher
@@ -167,18 +168,19 @@ def misnamed(seed, likeness=0.6):
 
 @pytest.mark.filterwarnings("ignore:No pair")
 def test_n_grams_of_names_are_read_beside_vectors():
-    shares = []
+    shares, weights = [], []
     for seed in range(6):
         shop, other, vectors = misnamed(seed)
         matcher = Matcher(lambda asked, of=vectors: np.array([of[text] for text in asked]))
         i, j = matcher.fit(shop, other).pairs_.T
         assert (i - j == 30).sum() >= 28
         shares.append((i - j != 30).mean())
-        assert matcher.spelling_weight_ > 0.5
+        weights.append(matcher.spelling_weight_)
         by_vectors = Matcher().fit(*([vectors[text] for text in own] for own in (shop, other)))
         assert by_vectors.spelling_weight_ == 0
         assert len(by_vectors.pairs_) < 20
     assert np.mean(shares) <= 0.06
+    assert np.mean(weights) > 0.5
 
 
 def test_rare_words_count_more_than_those_of_many_names():
@@ -219,6 +221,25 @@ def test_a_new_list_is_matched_by_the_same_rule():
     given = both[both >= 0]
     assert set(later) <= set(given)
     assert len(set(given)) == len(given)
+
+
+@pytest.mark.parametrize("of_texts", [True, False])
+def test_exchanged_lists_give_exchanged_pairs(of_texts):
+    """Of unequal length, with repeated records."""
+    for seed in range(6):
+        shop, other, vectors = misnamed(seed)
+        shop, other = [*shop, *shop[20:40]], [*other[5:40], *other[10:15]]
+        matcher = Matcher(lambda asked, of=vectors: np.array([of[text] for text in asked]))
+        if not of_texts:
+            matcher, (shop, other) = Matcher(), lists(seed)
+            shop, other = np.vstack([shop, shop[:9]]), np.vstack([other[5:90], other[7:20]])
+        back = clone(matcher).fit(other, shop)
+        matcher.fit(shop, other)
+        assert len(matcher.pairs_) > 15
+        np.testing.assert_array_equal(matcher.mutual_pairs_, back.mutual_pairs_[:, ::-1])
+        np.testing.assert_array_equal(matcher.pairs_, back.pairs_[:, ::-1])
+        for name in ("scores_", "q_values_", "mutual_q_values_", "spelling_weight_"):
+            np.testing.assert_allclose(getattr(matcher, name), getattr(back, name), rtol=1e-9)
 
 
 def test_n_grams_of_another_language_do_not_count():
