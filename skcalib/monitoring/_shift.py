@@ -225,7 +225,9 @@ def shift(whitening: Whitening, X: Any, fitted: Any) -> Shift:
         )
     chance, delta = 1 / old.n + 1 / new.n, new.mean - old.mean
     p_value, novelty = _compared(fitted, X)
-    mean = (len(fitted) * fitted.mean(axis=0) + len(X) * new.mean) / (len(fitted) + len(X))
+    mean = (len(fitted) * fitted.mean(axis=0, dtype=np.float64) + len(X) * new.mean) / (
+        len(fitted) + len(X)
+    )
     others, different = (_unlike(rows, mean) for rows in (distinct_vectors(fitted), different))
     if len(others) + len(different) < len(fitted) + len(X):
         p_value = max(p_value, _compared(others, different)[0])

@@ -254,3 +254,13 @@ def test_a_report_shows_what_is_new_and_since_when(topics):
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         found.report(texts[:-1], old)
     assert "Words: .\n" in found.report(["?"] * 200, old)
+
+
+def test_sums_of_large_vectors_in_float32_do_not_overflow():
+    X = np.random.default_rng(0).normal(size=(600, 8)).astype(np.float32) + 2
+    large = X * np.float32(3e38 / np.abs(X).max())
+    p_values = []
+    for rows in (X, large):
+        fitted = np.vstack([rows[:400], rows[:50]])  # with copies
+        p_values.append(shift(Whitening().fit(fitted), rows[400:], fitted).p_value)
+    assert p_values[0] == pytest.approx(p_values[1], abs=0.01)

@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 from sklearn.utils import gen_batches
 
 from skcalib.calibration.moments import chunk_rows
+from skcalib.inputs.vectors import refuse_not_finite
 from skcalib.process.forks import cached_property
 
 KINDS = {"U": "str", "b": "bool", "i": "integers", "f": "floats"}
@@ -38,7 +39,10 @@ class GroupMeans:
             members = weight[rows], (codes[rows], np.arange(len(codes[rows])))
             differences = X[rows] - origin
             sums += csr_array(members, (len(names), len(codes[rows]))) @ differences
-            squares += weight[rows] @ differences**2
+            with np.errstate(over="ignore"):
+                squares += weight[rows] @ differences**2
+        if not np.isfinite(squares).all():
+            refuse_not_finite(X, "The squares of X overflow float64")
         names, n, sums = names[n > 0], n[n > 0], sums[n > 0]
         scatter = np.maximum(squares - (sums**2 / n[:, None]).sum(axis=0), 0.0)
         return cls(names, n, origin + sums / n[:, None], scatter)

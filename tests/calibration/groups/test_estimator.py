@@ -36,6 +36,11 @@ def X(groups):
     return rng.normal(size=(900, 12)) + np.array([apart[g] for g in groups]) + 100
 
 
+def test_squares_that_overflow_are_refused(X, groups):
+    with pytest.raises(ValueError, match="squares of X overflow float64: the largest"):
+        GroupErasure().fit(X * 1e200, groups=groups)
+
+
 def spread(X, groups):
     """Distances of the group means from the overall mean."""
     return [np.linalg.norm(X[groups == g].mean(0) - X.mean(0)) for g in np.unique(groups)]

@@ -255,6 +255,19 @@ def test_answers_of_any_kind_are_returned_as_given_and_equal_ones_are_one(kind):
     )
 
 
+def test_a_question_is_moved_halfway_to_the_mean_of_those_with_its_answer():
+    search = drawn().encoder.set_params(hub_weight=0)
+    stored = sorted(STORED)
+    alone = 2**0.5 * search.fit(stored).vectors_[:, :-2]
+    of_answer = [
+        alone[np.equal(truth(stored), answer)].mean(axis=0) for answer in truth(stored)
+    ]
+    expected = alone + np.array(of_answer)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    model = NearestAnswer(search, false_positive_rate=0.1).fit(stored, truth(stored))
+    assert_allclose(2**0.5 * model.search_.vectors_[:, :-2], expected, atol=1e-5)
+
+
 def test_an_answer_that_is_not_stored_counts_as_none():
     model = fitted()
     asked = [*texts_of(range(40), [30]), *UNANSWERABLE]

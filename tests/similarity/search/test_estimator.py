@@ -221,6 +221,16 @@ def test_queries_of_another_kind_are_noticed():
     SearchEncoder().fit(DOCUMENTS, queries=BANK[:8]).encode_query(others)
 
 
+def test_many_queries_show_a_small_difference_that_few_do_not():
+    rng = np.random.default_rng(1)
+    bank, queries = rng.normal(size=(400, 16)) + 1, rng.normal(size=(200, 16)) + 1
+    queries += 0.7 * rng.choice([-1, 1], size=(200, 16))
+    search = SearchEncoder(power=0).fit(rng.normal(size=(300, 16)), queries=bank)
+    search.encode_query(queries[:20])  # no warning
+    with pytest.warns(UserWarning, match="queries are unlike the bank"):
+        search.encode_query(queries)
+
+
 def test_what_has_no_content_comes_last_and_finds_nothing():
     documents = np.vstack([DOCUMENTS[:50], np.zeros((1, 32))])
     with pytest.warns(UserWarning, match="1 of 51 vectors are zero"):
@@ -439,6 +449,11 @@ def test_documents_that_are_asked_for_are_no_hubs():
     assert SearchEncoder().fit(documents, queries=asked).hub_weight_ == 0
     assert gate(np.arange(100), 200) == 1
     assert gate(popular, 200) == 0
+    # 38 documents are first for two queries each. Half of the way from .75 to .95 is .85.
+    twice = np.r_[np.repeat(np.arange(38), 2), 100:124]
+    ratio = (1 / 100 + 99 / 100 / 200) / (38 * 0.02**2 + 24 * 0.01**2)
+    assert gate(twice, 200) == pytest.approx((ratio - 0.75) / 0.2)
+    assert 0.4 < gate(twice, 200) < 0.6
 
 
 def test_the_weight_of_hubs_is_what_another_bank_would_repeat():
