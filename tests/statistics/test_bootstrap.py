@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from skcalib.statistics.bootstrap import interval, leads
 
@@ -74,3 +75,32 @@ def test_leads_of_one_text_may_be_anything():
     first, second = leads(values, np.zeros(2, int), seed=0)
     assert (first.mean, first.low, first.high) == (0, 0, 0)
     assert (second.mean, second.low, second.high) == (pytest.approx(0.2), -1, 1)
+
+
+@pytest.mark.parametrize("n_changed", [3, 10, 60])
+def test_no_end_is_nearer_than_by_students_t_of_the_texts_that_differ(n_changed):
+    """Of 60 texts those that do not change count as one, and so do copies of them."""
+    for seed in range(5):
+        values = np.zeros(60)
+        values[:n_changed] = np.random.default_rng(seed).normal(scale=0.1, size=n_changed)
+        n = min(n_changed + 1, 60)
+        half = stats.t.ppf(0.975, n - 1) * np.sqrt(n / (n - 1)) * values.std() / np.sqrt(60)
+        for copies in (1, 4):
+            rows, groups = np.repeat(values, copies)[None], np.repeat(np.arange(60), copies)
+            low, high = interval(rows, groups, 0)[:, 0]
+            assert values.mean() - low >= half - 1e-12
+            assert high - values.mean() >= half - 1e-12
+
+
+@pytest.mark.parametrize("n", [20, 75])
+def test_an_interval_is_that_of_textbooks_with_two_thirds_of_the_texts(n):
+    """The bootstrap-t, whose standard errors divide by the number minus one."""
+    values = np.random.default_rng(n).exponential(scale=0.1, size=n)
+    mean, error, least = values.mean(), stats.sem(values), stats.t.ppf(0.975, n - 1)
+    drawn = np.random.default_rng(3).multinomial(2 * n // 3, np.full(n, 1 / n), size=1000)
+    samples = [np.repeat(values, counts) for counts in drawn]
+    t = [(sample.mean() - mean) / stats.sem(sample) for sample in samples]
+    high, low = np.quantile(t, (0.025, 0.975))
+    expected = mean - error * max(low, least), mean - error * min(high, -least)
+    assert -high > least  # the end of the rare large values is that of the bootstrap
+    assert interval(values[None], np.arange(n), 3)[:, 0] == pytest.approx(expected)

@@ -429,6 +429,30 @@ def test_real_questions_get_their_answers(minilm, recent, has_log, least):
     assert rates.false <= 0.2
 
 
+class Thirties:
+    """A guard that tells numbers such as 30 and 80 from others, and answers from 500 on."""
+
+    def details(self, text):
+        answer, number = map(int, text.split())
+        return number % 50 == 30, answer >= 500
+
+
+def test_the_search_widens_until_the_guard_allows_a_question():
+    stored = texts_of(range(8), range(40))  # of 40 near ones, it allows one
+    model = drawn(0.5, guard=Thirties()).fit(stored, truth(stored), unanswerable=UNANSWERABLE)
+    places = model.kneighbors([f"{answer} 80" for answer in range(8)], 40)[1]
+    assert "3 30" not in model.questions_[places[3, :10]]  # not in the first round
+    asked = texts_of(range(8), [80])
+    assert_array_equal(model.predict(asked), truth(asked))
+
+
+def test_what_the_guard_never_allows_counts_with_the_score_of_the_last_compared():
+    stored, unknown = texts_of(range(160), range(5)), texts_of(range(500, 540), [0])
+    model = drawn(guard=Thirties()).fit(stored, truth(stored), unanswerable=unknown)
+    last = np.sort(model.kneighbors(unknown, 640)[0][:, -1])
+    assert model.threshold_ == pytest.approx(last[-4], abs=1e-5)
+
+
 def test_a_guard_finds_the_answer_whose_details_agree():
     topics = load_questions().data[::10]
     stored = [f"{text} (form {number})" for text in topics for number in (1, 2)]

@@ -231,6 +231,15 @@ def test_many_queries_show_a_small_difference_that_few_do_not():
         search.encode_query(queries)
 
 
+def test_a_bank_of_documents_warns():
+    bank = [*TEXTS[:11], *ASKED[:10]]
+    with pytest.warns(UserWarning, match="11 of 21 distinct queries are documents"):
+        SearchEncoder(vague).fit(TEXTS, queries=bank)
+    with pytest.warns(UserWarning, match="101 of 201 distinct queries are documents"):
+        SearchEncoder().fit(DOCUMENTS, queries=np.vstack([BANK[:100], DOCUMENTS[:101]]))
+    SearchEncoder().fit(DOCUMENTS, queries=np.vstack([BANK[:100], DOCUMENTS[:100]]))
+
+
 def test_what_has_no_content_comes_last_and_finds_nothing():
     documents = np.vstack([DOCUMENTS[:50], np.zeros((1, 32))])
     with pytest.warns(UserWarning, match="1 of 51 vectors are zero"):
@@ -334,6 +343,21 @@ def test_a_score_is_the_sum_of_two_inner_products():
     assert_array_equal(found.kneighbors(WHO, 5)[1], rows)  # of all, which are fewer than 100
     later = search.encode_document(["an entirely new zebra xylophone"])
     assert later.sparse.shape[1] == search.words_.shape[1]  # the fit determines the terms
+
+
+def test_words_reorder_the_hundred_documents_that_an_index_finds():
+    documents = [
+        f"{name} has {thing}" for name in SURNAMES for thing in ("flu", "gout", "a", "b")
+    ]
+    index = KNeighborsTransformer(metric="cosine")
+    search = SearchEncoder(vague, neighbors=index).fit(documents, queries=WHO)
+    asked, kept = search.encode_query(WHO), search.encode_document(documents)
+    dense = asked.dense @ kept.dense.T
+    scores = dense + (asked.sparse @ kept.sparse.T).toarray()
+    scores[dense < -np.sort(-dense, axis=1)[:, 99:100]] = -np.inf
+    for k in (5, 20, 60):
+        found = search.kneighbors(WHO, k)[0]
+        assert_allclose(found, -np.sort(-scores, axis=1)[:, :k], atol=1e-6)
 
 
 def test_words_of_another_kind_are_those_of_the_vectorizer():
