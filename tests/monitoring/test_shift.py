@@ -268,7 +268,7 @@ def test_sums_of_large_vectors_in_float32_do_not_overflow():
 
 
 def permuted(old, new, nearest=16):
-    """Return the p-value of `shift` as its notes have it, with dense matrices, by new splits."""
+    """Return the p-value of `shift` as its notes have it, with dense matrices."""
     both = np.vstack([old, new])
     centered, n, rng = both - both.mean(axis=0), len(both), np.random.default_rng(1)
     unit = centered / np.linalg.norm(centered, axis=1, keepdims=True)
