@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from scipy.stats import kstest
+from scipy.stats import kstest, rankdata
+from sklearn.covariance import LedoitWolf
 from sklearn.decomposition import PCA
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
@@ -264,3 +265,35 @@ def test_sums_of_large_vectors_in_float32_do_not_overflow():
         fitted = np.vstack([rows[:400], rows[:50]])  # with copies
         p_values.append(shift(Whitening().fit(fitted), rows[400:], fitted).p_value)
     assert p_values[0] == pytest.approx(p_values[1], abs=0.01)
+
+
+def permuted(old, new, nearest=16):
+    """Return the p-value of `shift` as its notes have it, with dense matrices."""
+    both = np.vstack([old, new])
+    centered, n, rng = both - both.mean(axis=0), len(both), np.random.default_rng(1)
+    unit = centered / np.linalg.norm(centered, axis=1, keepdims=True)
+    cosines, near = unit @ unit.T - 2 * np.eye(n), np.zeros((n, n))
+    weights = 1 / np.arange(1, nearest + 1)
+    for i in range(n):
+        near[np.argsort(-cosines[i])[:nearest], i] = weights / weights.sum()
+    links = near + near.T
+    links /= np.sqrt(np.outer(links.sum(axis=0), links.sum(axis=0)))
+    walks, distances = links + links @ links, LedoitWolf().fit(both).mahalanobis(both)
+    is_new, statistics = np.arange(n) >= len(old), []
+    for _ in range(3000):
+        x = is_new - is_new.mean()
+        statistics.append([((x @ centered) ** 2).sum(), abs(x @ distances), x @ walks @ x])
+        is_new = rng.permutation(is_new)
+    least = rankdata(-np.array(statistics), method="max", axis=0).min(axis=1)
+    return np.mean(least <= least[0])
+
+
+@pytest.mark.parametrize("seed", [3, 9, 13])
+def test_the_p_value_is_that_of_three_statistics(seed):
+    rng = np.random.default_rng(seed)
+    topics = rng.normal(size=(13, 24))  # the last one is new
+    old = topics[rng.integers(12, size=120)] + rng.normal(size=(120, 24))
+    of_new = np.where(rng.random(60) < 0.12, 12, rng.integers(12, size=60))
+    new = topics[of_new] + rng.normal(size=(60, 24))
+    p_value = shift(Whitening(shrinkage="auto").fit(old), new, old).p_value
+    assert p_value == pytest.approx(permuted(old, new), abs=0.03)  # walks of one step: 0.1
