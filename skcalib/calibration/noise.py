@@ -24,10 +24,11 @@ SHARE_OF_VARIANCE = 0.1
 SHARE_OF_OUTLIERS = 0.01
 # A column whose variance is at most this multiple of the median column's counts as constant.
 CONSTANT = 2.0
-# Directions for each group, and the largest share of all directions that are flattened: the
-# rest is hardly more than sampling error.
+# Directions for each group, and the largest share of the directions that are flattened, of
+# which two samples determine one: the rest is hardly more than sampling error.
 DIRECTIONS_OF_GROUP = 2
 MOST_DIRECTIONS = 0.9
+SAMPLES_OF_DIRECTION = 2
 # Share r of the mean m that is kept in a trained output. The mean points toward the largest
 # group: without it, the vectors of that group lose the direction that they share. With it, two
 # unrelated vectors keep r² of their mean inner product (4 %), and two vectors of the largest
@@ -102,7 +103,7 @@ class Regularization:
         is_neutral = self.noise == "auto"
         trained = is_neutral and is_trained(moments)
         shrinkage = 0.0 if self.shrinkage == "auto" else float(self.shrinkage)
-        if self.shrinkage == "auto" or is_neutral:
+        if self.shrinkage == "auto" or trained:
             # Noise is chosen for the population's spectrum, so the sample's is corrected too.
             shrinkage = max(shrinkage, ledoit_wolf_shrinkage(moments))
         eigenvalues = (1 - shrinkage) * variance + shrinkage * total / len(variance)
@@ -178,7 +179,8 @@ def flattening_level(variance: np.ndarray, n: float, n_groups: int | str | None)
     if n_groups is None:
         place = ceil(SHARE_OF_OUTLIERS * len(variance))
     else:
-        most = int(MOST_DIRECTIONS * determined) - 1
+        known = min(determined, n // SAMPLES_OF_DIRECTION) if isinstance(n, int) else determined
+        most = int(MOST_DIRECTIONS * known) - 1
         place = most if n_groups == MANY else min(DIRECTIONS_OF_GROUP * int(n_groups) - 1, most)
     return float(variance[max(min(place, determined - 1), 0)])
 

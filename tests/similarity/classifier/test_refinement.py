@@ -132,6 +132,6 @@ def test_class_means_are_the_rule(names_lie, share):
             means = (sums + added) / (totals + np.bincount(found, minlength=k))[:, None]
             found = nearest(free, means)
         kept = max(cohen_kappa_score(before, found), 0.0)
-        trust = kept**3 / (kept**3 + (1 - kept) ** 3) * len(free) / (len(free) + 10 * k)
+        trust = kept**3 / (kept**3 + (1 - kept) ** 3) * len(free) / (len(free) + 100 * k)
         expected = (1 - trust) * first + trust * means
         assert_allclose(class_means(texts, names, rows, codes, share), expected, atol=1e-9)
