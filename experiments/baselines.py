@@ -298,7 +298,7 @@ def of_labels(encode, options):
             for step, predicted in {
                 "nearest mean": bench.classes[(new @ unit(means).T).argmax(axis=1)],
                 "logistic regression": logistic.predict(new),
-                OURS: bench.ours(bench.pool, known, named=False),
+                OURS: bench.ours(bench.pool, known, names=()),
             }.items():
                 hits.setdefault(step, []).append(bench.hits(predicted))
         means = {step: np.mean(hit, axis=0) for step, hit in hits.items()}

@@ -102,7 +102,7 @@ class Regularization:
         is_neutral = self.noise == "auto"
         trained = is_neutral and is_trained(moments)
         shrinkage = 0.0 if self.shrinkage == "auto" else float(self.shrinkage)
-        if self.shrinkage == "auto" or trained:
+        if self.shrinkage == "auto" or is_neutral:
             # Noise is chosen for the population's spectrum, so the sample's is corrected too.
             shrinkage = max(shrinkage, ledoit_wolf_shrinkage(moments))
         eigenvalues = (1 - shrinkage) * variance + shrinkage * total / len(variance)

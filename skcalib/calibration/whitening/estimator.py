@@ -92,7 +92,8 @@ class Whitening(
     shrinkage : float in [0, 1] or "auto", default=0.0
         Weight of the scaled identity in the covariance,
         ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``, so that every direction is usable with
-        fewer samples than features. "auto" is the estimate of Ledoit and Wolf [3]_.
+        fewer samples than features. "auto" is the estimate of Ledoit and Wolf [3]_, which
+        ``noise="auto"`` uses, too, if it is larger than the value given.
     tol : float or None, default=None
         Eigenvalues up to ``tol`` times the largest count as zero. None means ``d * eps`` of
         float64, the rounding error of the decomposition; for float32 vectors also the variance

@@ -69,7 +69,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         that fifth and what you accept of the others: 0.25 for one in twenty. None assigns every
         text to a class. With any rate, classes are learned from the nearest half of the texts
         only, see Notes, which also changes the classes of texts that are kept: from names
-        alone, accuracy changes by -6.7 to +16.3 points in ten cells of the page on classes.
+        alone, accuracy changes by -3.7 to +15.0 points in ten cells of the page on classes.
     other : object, default="other"
         Label of texts that belong to no class.
 
@@ -108,7 +108,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     to it. A name counts less if labeled texts, each left out, are classified worse with it or
     by names alone than by labels alone, and more if names alone are better. The more texts
     change their class meanwhile, the less this counts: `class_means_` lie between the first
-    means and the last. With n texts and k classes, this and the smoothing count n / (n + 10 k).
+    means and the last. With n texts and k classes, this counts n / (n + 100 k), and the
+    smoothing n / (n + 10 k).
 
     Whether a text is `other` depends on two cosines, with the mean of the nearest class: one of
     calibrated vectors, and one of vectors before the calibration, since that removes what

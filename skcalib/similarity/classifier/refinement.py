@@ -15,14 +15,18 @@ WEIGHT = 10.0  # texts that a name or a labeled text counts as
 LEAST = 1e-3  # weight of a name, so that no class is without any
 LEAST_SKILL = 0.05  # of labels alone, so that a name counts as 200 texts at most
 NEIGHBORS = 10  # whose mean smooths a text, at most
+# Texts of a class whose mean counts as much as its examples do: the rounds may find other
+# groups than those that are named. By names alone 100 instead of 10 gains 0.3 points on average
+# over the sets of the page on classes, and 2.2 on three others.
+FOUND = 100.0
 
 
-def evidence(n: int, n_classes: int) -> float:
-    """Weight of what n texts say about classes, each of which begins with ten texts' weight.
+def evidence(n: int, n_classes: int, of_class: float = WEIGHT) -> float:
+    """Weight of what n texts say about classes, each of which counts as so many texts before.
 
     The neighbors of a text among few are of any class, and means of few texts are random.
     """
-    return n / (n + WEIGHT * n_classes)
+    return n / (n + of_class * n_classes)
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ def class_means(
         of_free = sums_of(free, nearest, np.ones(len(free)), n_classes)
         means = (sums + of_free) / (weight + counts)[:, None]
         nearest = nearest_class(free, means)
-    trust = _trust(_kappa(before, nearest)) * evidence(len(free), n_classes)
+    trust = _trust(_kappa(before, nearest)) * evidence(len(free), n_classes, FOUND)
     return (1 - trust) * first + trust * means
 
 

@@ -264,7 +264,7 @@ def test_large_labels_are_returned_as_given(labels, kinds):
 
 
 @pytest.mark.parametrize(
-    ("n", "rate", "draws"), [(20, 0.05, 40), (60, 0.2, 20), (400, 0.05, 10)]
+    ("n", "rate", "draws"), [(20, 0.05, 40), (60, 0.2, 100), (400, 0.05, 10)]
 )
 def test_no_more_new_texts_are_rejected_than_promised(n, rate, draws):
     shares = []
