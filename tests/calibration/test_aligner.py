@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.base import clone
-from sklearn.linear_model import RidgeCV
+from sklearn.linear_model import Ridge, RidgeCV
+from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import normalize
 from sklearn.utils import gen_batches
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -184,3 +186,19 @@ def test_copies_count_once_though_they_differ_in_the_last_bits():
     twice = SpaceAligner().fit(np.vstack([X, copies]), np.vstack([Y, Y]))
     assert twice.n_pairs_ == alone.n_pairs_ == 550
     assert twice.kept_ == pytest.approx(alone.kept_, abs=0.01)
+
+
+def test_kept_neighbors_are_those_of_fits_on_half_of_the_pairs_and_of_the_penalty():
+    rng = np.random.default_rng(0)
+    meaning = rng.normal(size=(100, 8))
+    X, Y = (meaning @ rng.normal(size=(8, d)) + rng.normal(size=(100, d)) for d in (30, 20))
+    aligner = SpaceAligner().fit(X, Y)
+    folds, kept = KFold(2, shuffle=True, random_state=0), []
+    for alpha in (aligner.alpha_ / 2, aligner.alpha_):
+        moved = normalize(cross_val_predict(Ridge(alpha), X, Y, cv=folds))
+        nearest = [
+            (vectors @ normalize(Y).T - 9 * np.eye(100)).argmax(axis=1)
+            for vectors in (moved, normalize(Y))
+        ]
+        kept.append(np.mean(nearest[0] == nearest[1]))
+    assert aligner.kept_ == kept[0] != kept[1]

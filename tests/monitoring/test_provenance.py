@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.covariance import ledoit_wolf
 
 from skcalib import BertEncoder, Whitening
 from skcalib.datasets import load_docstrings, load_questions
@@ -78,3 +79,19 @@ def test_rotated_vectors_are_foreign_wherever_it_answers(vectors):
             assert not provenance(whitening, other).is_same_model
         answers += 1
     assert answers
+
+
+def test_the_distance_is_the_formula_with_shrunk_covariances():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 30)) @ rng.normal(size=(30, 200)) + 0.5
+    X += 0.3 * rng.normal(size=X.shape)
+    X, new = X[:250], X[250:]
+    M = (1 - ledoit_wolf(X)[1]) * np.cov(X.T)
+    np.fill_diagonal(M, X.var(axis=0, ddof=1))
+    values, basis = np.linalg.eigh(M + np.outer(X.mean(axis=0), X.mean(axis=0)))
+    inverse = basis / np.maximum(values, 0.03 * values.mean()) @ basis.T
+    home = np.log(((X @ inverse) * X).sum() / (X**2).sum())
+    elsewhere = np.log(np.trace(inverse) / 200)
+    scores = np.log(((new @ inverse) * new).sum(axis=1) / (new**2).sum(axis=1))
+    found = provenance(Whitening(noise="auto").fit(X), new).distances
+    np.testing.assert_allclose(found, (scores - home) / (elsewhere - home), atol=1e-9)
