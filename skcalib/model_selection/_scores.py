@@ -107,9 +107,13 @@ def _ranks(folds: Sequence[Fold], candidate: Candidate) -> np.ndarray:
     ranks = []
     for views, vectors, fit_on in folds:
         if candidate.calibrator != "passthrough":
-            # Some calibrators change the vectors that they get.
-            fitted = clone(candidate.calibrator).fit(fit_on.copy())
-            vectors = _checked(fitted.transform(vectors.copy()), len(vectors), candidate)
+            try:  # some calibrators change the vectors that they get
+                fitted = clone(candidate.calibrator).fit(fit_on.copy())
+                found = fitted.transform(vectors.copy())
+            except Exception as error:
+                error.add_note(f"The candidate {candidate.name!r} of the search raised this.")
+                raise
+            vectors = _checked(found, len(vectors), candidate)
         ranks.append(views.reciprocal_ranks(vectors))
     return np.hstack(ranks)
 

@@ -69,3 +69,10 @@ class Returns(TransformerMixin, BaseEstimator):
 def test_an_error_names_the_candidate_that_returns_something_else(function, came, texts):
     with pytest.raises(ValueError, match=f"candidate 'mine' returned {came}; expected a dense"):
         CalibrationSearch(hashed, candidates=[("mine", Returns(function))]).fit(texts)
+
+
+def test_an_error_inside_a_candidate_has_its_name(texts):
+    candidates = [("mine", PCA(8)), ("too wide", PCA(300))]
+    with pytest.raises(ValueError, match="n_components=300") as caught:
+        CalibrationSearch(hashed, candidates=candidates).fit(texts)
+    assert caught.value.__notes__ == ["The candidate 'too wide' of the search raised this."]

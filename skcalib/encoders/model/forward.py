@@ -188,5 +188,5 @@ def in_short(error: Exception) -> str:
     text = re.sub(
         r"\x1b\[[0-9;]*m", "", str(error)
     ).strip()  # torch colors some of its messages
-    message = (text or "no details").splitlines()[0].rstrip(".")
+    message = (text or "no details").splitlines()[0].rstrip(".: ")
     return message if type(error) is ValueError else f"{type(error).__name__}: {message}"
