@@ -71,6 +71,7 @@ def test_an_error_names_the_candidate_that_returns_something_else(function, came
         CalibrationSearch(hashed, candidates=[("mine", Returns(function))]).fit(texts)
 
 
+@pytest.mark.filterwarnings("ignore:.*close candidates cannot be distinguished")
 def test_an_error_inside_a_candidate_has_its_name(texts):
     candidates = [("mine", PCA(8)), ("too wide", PCA(300))]
     with pytest.raises(ValueError, match="n_components=300") as caught:
