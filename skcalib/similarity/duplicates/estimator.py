@@ -16,7 +16,12 @@ from skcalib.compat import HasMethods, Interval, _fit_context, check_params
 from skcalib.cosines import nearest_in_order
 from skcalib.inputs.containers import refuse_rows
 from skcalib.inputs.texts import TextInput, as_texts, distinct_sorted
-from skcalib.inputs.vectors import checked_rows, unit_vectors, warn_of_silent
+from skcalib.inputs.vectors import (
+    checked_rows,
+    refuse_similarities,
+    unit_vectors,
+    warn_of_silent,
+)
 from skcalib.similarity.duplicates.guard import guard_of_fit
 from skcalib.similarity.duplicates.pairs import (
     distinct_rows,
@@ -301,7 +306,10 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
         and a negative key, different from that of other texts.
         """
         if (self.encoder if reset else self.encoder_) is None:
-            unit = unit_vectors(checked_rows(self, X, reset=reset))
+            X = checked_rows(self, X, reset=reset)
+            if reset:
+                refuse_similarities(X)
+            unit = unit_vectors(X)
             silent = ~unit.any(axis=1)
             keys = np.where(silent, -1 - np.arange(len(unit)) if reset else NOTHING, 0)
             if reset:
