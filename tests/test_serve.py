@@ -86,7 +86,9 @@ def post():
         (413, {"texts": ["x" * 9_000] * 12}, {}),
         (413, b"20000\r\n" + b"x" * 2**17 + b"\r\n0\r\n\r\n", {"Transfer_Encoding": "chunked"}),
         (422, GOOD, {"Content_Type": "text/plain"}),
-        (400, GOOD, {"Content_Length": "many"}),
+        # Without a body: the server closes after this header, and a reset by what still comes
+        # may be faster than its answer.
+        (400, b"", {"Content_Length": "many"}),
         (500, {"texts": ["bad"]}, {}),
     ],
     ids=lambda value: str(value)[:30],
