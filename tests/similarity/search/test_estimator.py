@@ -232,7 +232,7 @@ def test_many_queries_show_a_small_difference_that_few_do_not():
 
 
 def test_a_bank_of_documents_warns():
-    bank = [*TEXTS[:11], *ASKED[:10]]  # of which two are equal by the docstrings of old packages
+    bank = [*TEXTS[:11], *ASKED[:10]]  # two are equal by docstrings of old packages
     match = f"11 of {len({*bank})} distinct queries are documents"
     with pytest.warns(UserWarning, match=match):
         SearchEncoder(vague).fit(TEXTS, queries=bank)
