@@ -159,10 +159,8 @@ class Side:
             unit = unit_vectors(X)
             warn_of_silent(~unit.any(axis=1))
             return cls(None, unit.shape[1]), unit, None
-        texts, space = (
-            as_texts(X),
-            TextSpace(of_side(clone(as_encoder(estimator.encoder)), "document")),
-        )
+        texts, encoder = as_texts(X), clone(as_encoder(estimator.encoder))
+        space = TextSpace(of_side(encoder, "document"))
         unit = space.fit_unit(texts)
         return cls(space, unit.shape[1]), unit, texts
 
