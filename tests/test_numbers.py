@@ -187,7 +187,6 @@ def comes_back(whitening, X, Z):
 FITS = {
     "fit_transform": lambda w, X: w.fit_transform(X),
     "partial_fit": lambda w, X: w.partial_fit(X[:7]).partial_fit(X[7:]).transform(X),
-    "sample_weight": lambda w, X: w.fit(X, sample_weight=np.ones(N)).transform(X),
 }
 
 
