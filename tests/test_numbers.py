@@ -123,7 +123,7 @@ def report(problems, at_least):
 
 WHITENINGS = [
     *(Whitening(k) for k in (None, 2, 0.9)),
-    *(Whitening(power=0.0), Whitening(power=0.5, shrinkage=0.3), Whitening(tol=1e-3)),
+    *(Whitening(power=0.0), Whitening(power=0.5, shrinkage=0.3)),
     *(Whitening(shrinkage=s) for s in (1.0, "auto")),
     *(Whitening(method="zca", shrinkage=s) for s in (0.0, 0.2)),
 ]

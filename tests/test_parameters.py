@@ -56,7 +56,6 @@ def test_only_what_belongs_to_a_row_is_metadata(kind):
         ("NormalizingFlow", "epochs", "Use max_epochs"),
         ("NormalizingFlow", "num_epochs", "Use max_epochs"),
         ("NormalizingFlow", "seed", "Use random_state"),
-        ("Whitening", "n_clusters", "Use n_groups"),
         ("SearchEncoder", "embedding_model", "Use encoder"),
         ("Duplicates", "threshold", "Use false_pairs"),
         ("Matcher", "threshold", "Use false_discovery_rate"),
