@@ -179,10 +179,12 @@ def comes_back(whitening, X, Z):
     total = variance[0] / whitening.explained_variance_ratio_[0]
     least = (1 - shrinkage) * variance[: whitening.rank_].min() + shrinkage * total / D
     growth = min(least ** (-whitening.power_ / 2), 1e300)
-    limits, largest = np.finfo(Z.dtype), np.abs(np.asarray(X, dtype=float)).max()
-    rounding = max(limits.eps * largest, float(limits.smallest_subnormal))
+    rounding = np.finfo(Z.dtype).eps * np.abs(np.asarray(X, dtype=float)).max()
     size = np.abs(Z).max() + rounding * growth
-    return np.abs(again / size - Z / size).max() < 1e-3 + coarseness(Z)
+    # Rows that come back are as coarse as those that were given.
+    rows = np.asarray(X, dtype=Z.dtype)
+    slack = coarseness(Z) + coarseness(rows - rows[0])
+    return np.abs(again / size - Z / size).max() < 1e-3 + slack
 
 
 FITS = {
