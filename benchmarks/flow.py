@@ -43,7 +43,7 @@ def main():
         score = NormalizingFlow(random_state=0).fit(X).score(X)
         bits.append(-score / (X.shape[1] * np.log(2)))
 
-    ways = {"flow": flow, "Whitening": lambda X: Whitening(noise="auto").fit(X)}
+    ways = {"flow": flow, "Whitening": lambda X: Whitening(power="auto").fit(X)}
     print(f"{len(X)} x {X.shape[1]}, {options.threads} thread(s), torch {torch.__version__}")
     seconds = turns(ways, options.rounds, lambda turn: np.roll(X, turn, axis=0))
     more = {"flow": {"bits per dim": spread(bits[1:], ".3f")}}

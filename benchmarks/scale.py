@@ -97,8 +97,8 @@ def main(n, folder):
     with step(f"write {n:,} x {FEATURES} vectors", n):
         X = vectors(n, path)
     with step("fit, from the memory map", n):
-        whitening = Whitening(KEPT, noise="auto").fit(X)
-    parts = Whitening(KEPT, noise="auto")
+        whitening = Whitening(KEPT, power="auto").fit(X)
+    parts = Whitening(KEPT, power="auto")
     with step("fit, in parts by partial_fit", n):
         for start in range(0, n, BLOCK):
             parts.partial_fit(X[start : start + BLOCK])

@@ -79,7 +79,7 @@ if __name__ == "__main__":
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     texts = sentences().tolist()
-    pipeline = make_pipeline(BertEncoder(minilm_path()), Whitening(noise="auto"))
+    pipeline = make_pipeline(BertEncoder(minilm_path()), Whitening(power="auto"))
     vectors = pipeline.fit_transform(texts[:1000])
     vectors = np.tile(vectors, (-(-options.fitted // 1000), 1))[: options.fitted]
     vectors += rng.normal(scale=vectors.std() / 2, size=vectors.shape).astype(np.float32)

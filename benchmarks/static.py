@@ -34,7 +34,7 @@ if __name__ == "__main__":
     options = parser.parse_args()
     torch.set_num_threads(1)
     encoder = BertEncoder(minilm_path(), layers=0, pooling="zipf")
-    pipeline = make_pipeline(encoder, Whitening(256, noise="auto"))
+    pipeline = make_pipeline(encoder, Whitening(256, power="auto"))
     pipeline.fit(sentences()[-4000:].tolist())
     with tempfile.TemporaryDirectory() as folder:
         save_static(pipeline, f"{folder}/table")

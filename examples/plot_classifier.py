@@ -53,7 +53,7 @@ grid = [
     layers | {"calibrate": ["passthrough", Whitening(power=0)]},
     layers
     | {
-        "calibrate": [Whitening(noise="auto", n_groups=13)],
+        "calibrate": [Whitening(power="auto", n_groups=13)],
         "calibrate__n_components": [64, 128],
     },
 ]
@@ -84,8 +84,8 @@ draws = [
 steps = {
     "raw": [],
     "mean subtracted": [Whitening(power=0)],
-    "13 groups": [Whitening(noise="auto", n_groups=13)],
-    "13 groups, smoothed": [Whitening(noise="auto", n_groups=13), NeighborSmoothing()],
+    "13 groups": [Whitening(power="auto", n_groups=13)],
+    "13 groups, smoothed": [Whitening(power="auto", n_groups=13), NeighborSmoothing()],
 }
 frozen = {n: FrozenEstimator(make_pipeline(encoder, *s).fit(texts)) for n, s in steps.items()}
 small = Pipeline([("features", None), ("scale", Normalizer()), ("classify", model[-1])])

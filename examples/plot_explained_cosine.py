@@ -19,7 +19,7 @@ from skcalib.datasets import load_questions, minilm_path
 from skcalib.inspection import TokenSimilarityDisplay
 
 encoder = BertEncoder(minilm_path(), layers=3)
-calibrated = make_pipeline(encoder, Whitening(noise="auto")).fit(load_questions().data)
+calibrated = make_pipeline(encoder, Whitening(power="auto")).fit(load_questions().data)
 pair = "How do I cancel my card?", "How do I cancel my transfer?"
 
 # %%

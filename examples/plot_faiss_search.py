@@ -48,7 +48,7 @@ print(f"{len(corpus)} sentences of {name}, {len(queries)} queries")
 # ``to_faiss(whitening, normalize=True)`` returns an index that works in three steps: it whitens
 # a vector, scales it to unit length, and compares it with the others by inner product, which is
 # then the cosine. Without the second step, long vectors would come first instead of similar
-# ones. The search is exact with any number of dimensions. ``noise="auto"`` is regularization:
+# ones. The search is exact with any number of dimensions. ``power="auto"`` is regularization:
 # directions that are mostly noise fade. Exact whitening, ``Whitening()``, would amplify them.
 
 
@@ -64,7 +64,7 @@ def index_of(whitening=None):
     return index
 
 
-whitening = Whitening(128, noise="auto").fit(corpus)
+whitening = Whitening(128, power="auto").fit(corpus)
 index = index_of(whitening)
 
 # %%
@@ -85,10 +85,10 @@ print(f"{itself.mean():.0%} of the sentences find themselves first")
 
 faiss.omp_set_num_threads(1)
 dimensions = [384, 256, 128, 64, 32]
-exact = index_of(Whitening(noise="auto").fit(corpus)).search(queries, 10)[1]
+exact = index_of(Whitening(power="auto").fit(corpus)).search(queries, 10)[1]
 table = {}
 for k in (None, *dimensions):
-    whitening = k and Whitening(k, noise="auto").fit(corpus)
+    whitening = k and Whitening(k, power="auto").fit(corpus)
     nearest = index_of(whitening).search(queries, 10)[1]
     recall = np.mean([np.isin(a, b) for a, b in zip(nearest, exact, strict=True)])
     right = np.mean(nearest[:, 0] == equivalent)

@@ -85,7 +85,7 @@ calibrations = [
         "encoder__calibrate": [
             "passthrough",
             Whitening(power=0),  # subtracts the mean
-            NormalizingFlow(noise="auto", random_state=0),
+            NormalizingFlow(power="auto", random_state=0),
         ]
     },
     {
@@ -93,7 +93,7 @@ calibrations = [
         "encoder__calibrate__n_components": kept,
     },
     {
-        "encoder__calibrate": [Whitening(noise="auto")],
+        "encoder__calibrate": [Whitening(power="auto")],
         "encoder__calibrate__n_components": [*kept, None],
         "encoder__smooth": ["passthrough", NeighborSmoothing()],
     },

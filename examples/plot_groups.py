@@ -45,8 +45,8 @@ known = np.tile(np.arange(len(sentences)) < len(sentences) // 2, 2)
 
 calibrators = {
     "raw": make_pipeline("passthrough"),
-    "calibrated": make_pipeline(Whitening(noise="auto")),
-    "erased, calibrated": make_pipeline(GroupErasure(), Whitening(noise="auto")),
+    "calibrated": make_pipeline(Whitening(power="auto")),
+    "erased, calibrated": make_pipeline(GroupErasure(), Whitening(power="auto")),
 }
 groups = {"grouperasure__groups": sources[known]}
 new_sources, meaning = sources[~known], np.tile(np.arange(np.sum(~known) // 2), 2)
@@ -102,9 +102,9 @@ encoder, folds = BertEncoder(minilm_path()), KFold(3, shuffle=True, random_state
 grid = {"encoder__whitening__n_components": [32, 128, None]}
 
 raw = cross_val_score(BiEncoder(encoder), mixed, grades, cv=folds).mean()
-model = BiEncoder(make_pipeline(encoder, Whitening(noise="auto")))
+model = BiEncoder(make_pipeline(encoder, Whitening(power="auto")))
 whitened = GridSearchCV(model, grid, cv=folds).fit(mixed, grades).best_score_
-model = BiEncoder(make_pipeline(encoder, GroupErasure(), Whitening(noise="auto")))
+model = BiEncoder(make_pipeline(encoder, GroupErasure(), Whitening(power="auto")))
 with config_context(enable_metadata_routing=True):
     search = GridSearchCV(model.set_fit_request(groups=True), grid, cv=folds)
     search.fit(mixed, grades, groups=origin)

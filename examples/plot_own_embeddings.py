@@ -51,8 +51,8 @@ np.save(path, np.asarray(averages, dtype=np.float32))
 X = np.load(path, mmap_mode="r")
 print(f"{X.shape[0]} vectors of {X.shape[1]} dimensions, {X.dtype}")
 candidates = {
-    "noise='auto'": Whitening(noise="auto"),
-    "noise='auto', 128 dims": Whitening(128, noise="auto"),
+    "power='auto'": Whitening(power="auto"),
+    "power='auto', 128 dims": Whitening(128, power="auto"),
     "exact": Whitening(),  # no regularization
 }
 warnings.filterwarnings("ignore", message="There are fewer than")  # the exact one warns
@@ -72,11 +72,11 @@ for name, whitening in candidates.items():
 # The fit uses the sentences that are scored, without their grades; the papers call this setting
 # transductive. Averages of word vectors have the same problem as a BERT's layers, to a lesser
 # degree: all sentences share a common part, which makes nearly every cosine positive.
-# ``noise="auto"``, whitening with automatic regularization, gains five points. Exact whitening
+# ``power="auto"``, whitening with automatic regularization, gains five points. Exact whitening
 # gains six with the 2,900 sentences of STS-B, and loses one with the 600 of the toy set.
 # Without grades you could not know which case is yours.
 
-whitening = candidates["noise='auto', 128 dims"]
+whitening = candidates["power='auto', 128 dims"]
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 CosineDisplay.from_vectors(X, name="raw", ax=axes)
 CosineDisplay.from_estimator(whitening, X, name="whitened", ax=axes)

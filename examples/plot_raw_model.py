@@ -41,13 +41,13 @@ encoder = BertEncoder(
 layers = np.unique(np.linspace(0, last - 1, 6).astype(int)).tolist()
 
 # %%
-# ``noise="auto"`` recognizes by the mean vector that these layers were not trained for cosines:
+# ``power="auto"`` recognizes by the mean vector that these layers were not trained for cosines:
 # it flattens the few directions that hold most of the variance. No grade is used in the fit.
 
 STEPS = {
     "raw": FunctionTransformer(),
     "mean subtracted": Whitening(power=0),
-    'Whitening(noise="auto")': Whitening(noise="auto"),
+    'Whitening(power="auto")': Whitening(power="auto"),
 }
 scores = {name: [] for name in STEPS}
 for layer in layers:

@@ -30,7 +30,7 @@ if os.environ.get("SKCALIB_DATA"):
 else:
     pairs, grades = load_toy_sts(return_X_y=True)
 encoder = BertEncoder(minilm_path(), layers=3)
-calibrated = make_pipeline(BertEncoder(minilm_path(), layers=3), Whitening(noise="auto"))
+calibrated = make_pipeline(BertEncoder(minilm_path(), layers=3), Whitening(power="auto"))
 quarter = np.random.default_rng(0).permutation(len(pairs)) % 4
 tuning, known, new = quarter == 0, np.isin(quarter, (1, 2)), quarter == 3
 i, j = np.triu_indices(2 * np.sum(new), k=1)

@@ -5,7 +5,7 @@ Whiten with few samples
 Whitening estimates a covariance, and with few samples most of the estimate is noise. How many
 sentences are enough? Exact whitening (``Whitening()``, all directions get variance 1) needs
 several sentences for each dimension. On a layer that was fine-tuned for similarity it does harm
-with any number. ``noise="auto"`` is regularization: directions that are mostly noise fade. It
+with any number. ``power="auto"`` is regularization: directions that are mostly noise fade. It
 gains with fifty sentences already, and does no harm with any number.
 
 The script uses the bundled toy set (:func:`~skcalib.datasets.load_toy_sts`). Set the
@@ -54,7 +54,7 @@ calibrators = {
     "raw": "passthrough",
     "exact": Whitening(),
     "shrinkage='auto'": Whitening(shrinkage="auto"),
-    "noise='auto'": Whitening(noise="auto"),
+    "power='auto'": Whitening(power="auto"),
 }
 figure, axes = plt.subplots(1, 2, figsize=(7, 3.5), layout="constrained")
 tables = {}
@@ -97,7 +97,7 @@ print("Saved small_samples.png")
 # estimate of Ledoit and Wolf, ``shrinkage="auto"``, corrects only the sampling error, and
 # vanishes as the sample grows.
 #
-# ``noise="auto"`` is above raw vectors in every row of both layers. On the embedding layer,
+# ``power="auto"`` is above raw vectors in every row of both layers. On the embedding layer,
 # shrinkage gains two or three points more on STS-B, but without labels you could not know that.
 
 for label, curves in tables.items():

@@ -31,8 +31,8 @@ questions, labels = intents.data.tolist(), intents.target
 # serve only for the scores. A text does not count among its own neighbors.
 
 encoder = BertEncoder(minilm_path())
-calibrated = make_pipeline(encoder, Whitening(noise="auto"))
-smoothed = make_pipeline(encoder, Whitening(noise="auto"), NeighborSmoothing())
+calibrated = make_pipeline(encoder, Whitening(power="auto"))
+smoothed = make_pipeline(encoder, Whitening(power="auto"), NeighborSmoothing())
 rows = {"raw": encoder, "calibrated": calibrated, "smoothed": smoothed}
 print(evaluate_labeled(rows, questions, labels))
 

@@ -45,7 +45,7 @@ def corpus(size):
 folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 memory = folder.name  # a folder of your own would be kept
 encoder = BertEncoder(minilm_path(), layers=0, memory=memory).fit(sentences[:1])
-streamed = Whitening(128, noise="auto")
+streamed = Whitening(128, power="auto")
 for chunk in corpus(size=64):
     streamed.partial_fit(encoder.transform(chunk))
 print(f"{streamed.n_samples_seen_} sentences seen")
@@ -54,7 +54,7 @@ print(f"{streamed.n_samples_seen_} sentences seen")
 # Each of two machines has one half of the corpus. Only fitted whitenings travel between them.
 
 chunks = list(corpus(size=64))
-here, there = Whitening(128, noise="auto"), Whitening(128, noise="auto")
+here, there = Whitening(128, power="auto"), Whitening(128, power="auto")
 for chunk in chunks[::2]:
     here.partial_fit(encoder.transform(chunk))
 for chunk in chunks[1::2]:
@@ -72,7 +72,7 @@ def error(values, exact):
 
 
 X = encoder.transform(sentences).astype(np.float64)
-whole = Whitening(128, noise="auto").fit(X)
+whole = Whitening(128, power="auto").fit(X)
 for name, other in (("streamed", streamed), ("merged", merged)):
     difference = error(other.transform(X), whole.transform(X))
     print(f"{name:10} differs by {difference:.0e}")

@@ -45,7 +45,7 @@ def side_by_side(weight, *calibrators):
 weights = [0, 0.25, 0.5, 0.75, 1]
 rows = {f"raw, {weight}": side_by_side(weight) for weight in weights}
 for weight in weights:
-    whitenings = Whitening(noise="auto"), Whitening(noise="auto")
+    whitenings = Whitening(power="auto"), Whitening(power="auto")
     rows[f"calibrated, {weight}"] = side_by_side(weight, *whitenings)
 data = {"fit_on": texts[1::2], "scores": ["R-precision"]}
 table = evaluate_labeled(rows, texts[::2], parts[::2], **data)

@@ -6,7 +6,7 @@ Exact whitening, ``Whitening()`` without regularization, gives every direction t
 This does harm in two cases: where fine-tuning made directions weak for a reason, and where
 texts differ from those that the whitening was fitted on. The examples are the last layer of a
 model that was fine-tuned for similarity, and single words after a fit on sentences.
-``noise="auto"`` prevents the first harm, and a distance detects the second case.
+``power="auto"`` prevents the first harm, and a distance detects the second case.
 
 The script uses the bundled toy set (:func:`~skcalib.datasets.load_toy_sts`). Set the
 environment variable ``SKCALIB_DATA`` to a folder of benchmarks to use STS-B instead.
@@ -77,7 +77,7 @@ for label, layer in (("last layer, fine-tuned", -1), ("embedding layer", 0)):
     )
     raw, auto = (
         cross_val_score(model_of(layer, calibrator), pairs, grades, cv=folds).mean()
-        for calibrator in ("passthrough", Whitening(noise="auto"))
+        for calibrator in ("passthrough", Whitening(power="auto"))
     )
     axes.axhline(raw, color=curves[label].lines_[0].get_color(), linestyle="--")
     row = [raw, *curves[label].test_scores.mean(axis=1), auto]
@@ -149,7 +149,7 @@ for label, layer in (("embedding layer", 0), ("last layer, fine-tuned", -1)):
 # %%
 # Exact whitening that was fitted on sentences ruins the neighborhoods of words. Sentences
 # average over many words, so some directions vary little between sentences but a lot between
-# words, and exact whitening amplifies them. With ``noise="auto"`` about as many neighbors are
+# words, and exact whitening amplifies them. With ``power="auto"`` about as many neighbors are
 # of the same kind as with raw vectors, whatever it was fitted on. Still, **fit on the kind of
 # text that you compare**.
 #
@@ -159,7 +159,7 @@ for label, layer in (("embedding layer", 0), ("last layer, fine-tuned", -1)):
 # returns their squared distance from the mean, in units of the spread. Texts of the right kind
 # that the fit did not see determine the threshold, here the 95th percentile.
 
-whitening = Whitening(noise="auto").fit(sources["sentences"])
+whitening = Whitening(power="auto").fit(sources["sentences"])
 new_sentences = mahalanobis(whitening, encoder.transform(aside))
 threshold = np.percentile(new_sentences, 95)
 print(f"{'':16}{'median distance²':>18}{'beyond, %':>12}")

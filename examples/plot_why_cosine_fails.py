@@ -82,7 +82,7 @@ for name, vectors in (("raw", raw), ("whitened", whitened)):
 # it adds one step. No fit sees a grade.
 #
 # ``power=0`` only centers and rotates, and ``Whitening()`` whitens exactly. The weakest
-# directions are mostly noise, which exact whitening amplifies. ``noise="auto"`` is
+# directions are mostly noise, which exact whitening amplifies. ``power="auto"`` is
 # regularization: directions that are mostly noise fade. It is the one to use.
 
 last_layer = BertEncoder(minilm_path(), memory=memory)
@@ -91,7 +91,7 @@ steps = {
     "layer 1, raw": encoder,
     "layer 1, centered": make_pipeline(encoder, Whitening(power=0.0)),
     "layer 1, whitened": make_pipeline(encoder, Whitening()),
-    "layer 1, noise='auto'": make_pipeline(encoder, Whitening(noise="auto")),
+    "layer 1, power='auto'": make_pipeline(encoder, Whitening(power="auto")),
 }
 folds = KFold(5, shuffle=True, random_state=0)
 for name, step in steps.items():
@@ -101,7 +101,7 @@ for name, step in steps.items():
 # %%
 # These are the same two pairs, calibrated. Now their cosines differ as their meanings do.
 
-calibrated = BiEncoder(steps["layer 1, noise='auto'"]).fit(sentences)
+calibrated = BiEncoder(steps["layer 1, power='auto'"]).fit(sentences)
 for i, cosine in zip(
     (alike, unrelated), calibrated.predict(pairs[[alike, unrelated]]), strict=True
 ):
@@ -110,11 +110,11 @@ for i, cosine in zip(
 # %%
 # Calibration makes the most of a layer, but does not replace a better one. In the layer that
 # was fine-tuned for similarity the vectors share little, and its cosines are the best from the
-# start. It gains a little from ``noise="auto"`` and loses from exact whitening, as
+# start. It gains a little from ``power="auto"`` and loses from exact whitening, as
 # :ref:`another example <sphx_glr_auto_examples_plot_when_not_to_calibrate.py>` shows.
 
 print(f"mean cosine of the last layer: {mean_cosine(last_layer.fit_transform(sentences)):.4f}")
-for name, whitening in (("whitened", Whitening()), ("noise='auto'", Whitening(noise="auto"))):
+for name, whitening in (("whitened", Whitening()), ("power='auto'", Whitening(power="auto"))):
     step = make_pipeline(last_layer, whitening)
     scores = cross_val_score(BiEncoder(step), pairs, grades, cv=folds)
     print(f"last layer, {name:12}{100 * scores.mean():6.1f}")

@@ -61,7 +61,7 @@ class Draw:
         return self.vectors[[self.row[text] for text in texts]]
 
     def results(self):
-        whitening = Whitening(noise="auto").fit(self.encode(self.stored))
+        whitening = Whitening(power="auto").fit(self.encode(self.stored))
         models = {
             "ours": (self.encode, {}),
             "ours, queries": (self.encode, {"queries": self.log}),

@@ -137,7 +137,7 @@ def after(n_groups=None):
 
 
 def calibration(n_groups=None):
-    default = Whitening(noise="auto", n_groups=n_groups)
+    default = Whitening(power="auto", n_groups=n_groups)
     return default if n_groups is None else make_pipeline(default, NeighborSmoothing())
 
 
@@ -177,7 +177,7 @@ def of_raw_groups(encode, options):
 
 
 def of_trained_model(encode, options):
-    return graded(encode, {OURS: Whitening(noise="auto")})
+    return graded(encode, {OURS: Whitening(power="auto")})
 
 
 def grouped(is_known):
@@ -201,7 +201,7 @@ def clusters(encode, options):
     for name in SETS:
         fitted, vectors, codes = set_of(encode, name)
         n_groups, values = codes.max() + 1, {}
-        ours = make_pipeline(Whitening(noise="auto"), NeighborSmoothing())
+        ours = make_pipeline(Whitening(power="auto"), NeighborSmoothing())
         for step, model in (after(n_groups) | {OURS: ours}).items():
             units = unit(clone(model).fit(fitted).transform(vectors))
             seeds = (KMeans(n_groups, n_init=3, random_state=seed) for seed in range(5))

@@ -30,7 +30,7 @@ def rows(encode, options):
     X = encode(labeled("Banking77", "train", FITTED)[0])
     texts, labels = labeled("Banking77", "test", options.most)
     T = encode(texts)
-    steps = {name: Whitening(noise="auto", **params) for name, params in PARAMS.items()}
+    steps = {name: Whitening(power="auto", **params) for name, params in PARAMS.items()}
     for name, step in ({"raw": FunctionTransformer()} | steps).items():
         fitted = step.fit(X)
         known, found = unit(fitted.transform(X)), unit(fitted.transform(T))

@@ -21,7 +21,7 @@ def rows(encode, options):
     for name, n_groups, fitted, score in cells(encode, options):
         raw = score(np.asarray)
         for n in NUMBERS:
-            gain = score(Whitening(noise="auto", n_groups=n).fit(fitted).transform) - raw
+            gain = score(Whitening(power="auto", n_groups=n).fit(fitted).transform) - raw
             yield {"cell": name, "groups": n_groups, "n_groups": n, "gain": f"{gain:+z.1f}"}
 
 

@@ -21,7 +21,7 @@ class AllButTheTop(TransformerMixin, BaseEstimator):
 
 def steps(n_groups=None):
     """Return all steps by name, with those that know the number of groups if there is one."""
-    whitened, smoothing = Whitening(noise="auto"), NeighborSmoothing()
+    whitened, smoothing = Whitening(power="auto"), NeighborSmoothing()
     found = {
         "raw": FunctionTransformer(),
         "first 128": FunctionTransformer(lambda X: X[:, :128]),
@@ -31,11 +31,11 @@ def steps(n_groups=None):
         "PCA(128)": PCA(128, random_state=0),
         "exact": Whitening(),
         "whitened": whitened,
-        "whitened to 128": Whitening(128, noise="auto"),
+        "whitened to 128": Whitening(128, power="auto"),
         "smoothed": make_pipeline(whitened, smoothing),
     }
     if n_groups is not None:
-        grouped = Whitening(noise="auto", n_groups=n_groups)
+        grouped = Whitening(power="auto", n_groups=n_groups)
         found["PCA(groups)"] = PCA(n_groups, random_state=0)
         found["n_groups"] = grouped
         found["n_groups and smoothed"] = make_pipeline(grouped, smoothing)

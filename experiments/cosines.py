@@ -1,6 +1,6 @@
 """Cosines and spectrum of a raw language model and of an encoder, before and after.
 
-The calibration, ``Whitening(noise="auto")``, is fitted on 500 of Banking77's training
+The calibration, ``Whitening(power="auto")``, is fitted on 500 of Banking77's training
 questions. The pairs are those of 500 test questions, with the same intent ("related") or with
 different ones. SmolLM2 has the last token and words around the text. "threshold" is the cosine
 that 1 % of unrelated pairs reach, "related above" the percentage of related pairs that reach
@@ -30,7 +30,7 @@ def rows(encode, options):
         X, Z = (encoder.fit_transform(list(of)) for of in (fitted, texts))
         for step in ("raw", "calibrated"):
             if step == "calibrated":
-                Z = Whitening(noise="auto").fit(X).transform(Z)
+                Z = Whitening(power="auto").fit(X).transform(Z)
             units = unit(Z)
             cosines = (units @ units.T)[first, second]
             threshold = np.quantile(cosines[~same], 0.99)

@@ -12,7 +12,7 @@ from measures import of_pairs, r_precision
 from skcalib import Whitening
 
 STEPS = {
-    'noise="auto"': {"noise": "auto"},
+    'power="auto"': {"power": "auto"},
     'shrinkage="auto"': {"shrinkage": "auto"},
     "exact": {"tol": 1e-6},  # which leaves out directions that few texts do not span
 }

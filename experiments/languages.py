@@ -23,7 +23,7 @@ def rows(encode, options):
     steps = {
         "raw": FunctionTransformer(),
         "mean subtracted": Whitening(power=0).fit(X),
-        "whitened": Whitening(noise="auto").fit(X),
+        "whitened": Whitening(power="auto").fit(X),
         "erased, whitened": erased(X, groups),
         "Spanish not erased": erased(X, groups, groups != "es"),
     }
@@ -51,7 +51,7 @@ def sentences():
 def erased(X, groups, among=slice(None)):
     """Whitening after an erasure of groups, by some of the vectors."""
     erasure = GroupErasure().fit(X[among], groups=groups[among])
-    return make_pipeline(erasure, Whitening(noise="auto").fit(erasure.transform(X)))
+    return make_pipeline(erasure, Whitening(power="auto").fit(erasure.transform(X)))
 
 
 def hits(Z, text):

@@ -72,7 +72,7 @@ def rows(encode, options):
             others.append((variant, name, X))
         distances, index, n_accepted = {}, {}, 0
         for name in names:
-            fitted = Whitening(noise="auto").fit(vectors_of(encode, model, texts[name][0]))
+            fitted = Whitening(power="auto").fit(vectors_of(encode, model, texts[name][0]))
             try:
                 provenance(fitted, new[name])
             except ValueError:

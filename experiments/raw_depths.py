@@ -38,12 +38,12 @@ def steps(n_groups):
     found = {
         "centered": Whitening(power=0),
         "PCA(128)": PCA(128, random_state=0),
-        "whitened": Whitening(noise="auto"),
-        "many": Whitening(noise="auto", n_groups="many"),
+        "whitened": Whitening(power="auto"),
+        "many": Whitening(power="auto", n_groups="many"),
         "exact": Whitening(tol=1e-6),  # without directions that few texts do not span
     }
     if n_groups is not None:
-        found["n_groups"] = Whitening(noise="auto", n_groups=n_groups)
+        found["n_groups"] = Whitening(power="auto", n_groups=n_groups)
         found["PCA(groups)"] = PCA(n_groups, random_state=0)
     return found
 

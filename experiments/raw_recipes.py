@@ -38,14 +38,14 @@ def steps(n_groups=None):
     found = {
         "raw": FunctionTransformer(),
         "flow": NormalizingFlow(random_state=0),
-        "auto": Whitening(noise="auto"),
-        "auto, 128": Whitening(KEPT, noise="auto"),
-        "many": Whitening(noise="auto", n_groups="many"),
-        "many, 128": Whitening(KEPT, noise="auto", n_groups="many"),
+        "auto": Whitening(power="auto"),
+        "auto, 128": Whitening(KEPT, power="auto"),
+        "many": Whitening(power="auto", n_groups="many"),
+        "many, 128": Whitening(KEPT, power="auto", n_groups="many"),
         "exact, 128": Whitening(KEPT),
     }
     if n_groups is not None:
-        found["n_groups"] = Whitening(noise="auto", n_groups=n_groups)
+        found["n_groups"] = Whitening(power="auto", n_groups=n_groups)
     return found
 
 

@@ -32,8 +32,8 @@ STEPS = {
     "raw": FunctionTransformer(),
     "flow": NormalizingFlow(random_state=0),
     "exact": Whitening(),
-    "auto": Whitening(noise="auto"),
-    "many": Whitening(noise="auto", n_groups="many"),
+    "auto": Whitening(power="auto"),
+    "many": Whitening(power="auto", n_groups="many"),
 }
 BY_DIMENSION = {f"exact, {n}": Whitening(n) for n in KEPT}
 

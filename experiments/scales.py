@@ -17,7 +17,7 @@ RATES = 1e-2, 1e-3, 1e-4, 1e-5
 def rows(encode, options):
     fit, texts = (encode(labeled("Banking77", h)[0]) for h in ("train", "test"))
     fit = np.random.default_rng(0).permutation(fit)
-    auto = Whitening(noise="auto").fit(fit[:4000])
+    auto = Whitening(power="auto").fit(fit[:4000])
     for step, Z in (("raw", texts), ("whitened", auto.transform(texts))):
         row = {"fitted on": "halves", "data": "Banking77", "step": step}
         yield from rates(SimilarityScale().fit(Z[::2]), Z[1::2], row)

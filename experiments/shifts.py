@@ -54,7 +54,7 @@ def drawn(X, classes, size, share, seed):
 
 def of_sample(old, new, is_new):
     """P-values of the contenders, and the share of new classes among ten texts."""
-    whitening = Whitening(noise="auto").fit(old[::2])
+    whitening = Whitening(power="auto").fit(old[::2])
     axes = PCA(10).fit(old)
     scores = [
         np.column_stack([axes.transform(Z), mahalanobis(whitening, Z)])
@@ -70,7 +70,7 @@ def of_sample(old, new, is_new):
     classifier = make_pipeline(StandardScaler(), ridge).fit(both[train], y[train])
     scored = classifier.decision_function(both[test])
     parts = scored[y[test] == 1], scored[y[test] == 0]
-    ours = shift(Whitening(noise="auto").fit(old), new, old)
+    ours = shift(Whitening(power="auto").fit(old), new, old)
     return {
         "shift": ours.p_value,
         "Kolmogorov-Smirnov": min(of_axes) * len(of_axes),

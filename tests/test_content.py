@@ -51,7 +51,7 @@ def sentences():
 def encoders():
     return {
         "bare": TextEncoder(letters),
-        "calibrated": make_pipeline(TextEncoder(letters), Whitening(noise="auto")),
+        "calibrated": make_pipeline(TextEncoder(letters), Whitening(power="auto")),
     }
 
 
@@ -203,7 +203,7 @@ def test_unknown_tokens_alone_are_no_content_for_a_bert(tiny_bert, minilm):
     encoder = BertEncoder(tiny_bert).fit(texts)
     for fitted in (encoder, FrozenEstimator(encoder), make_pipeline(encoder)):
         assert encode(fitted, texts)[1].tolist() == silent
-    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(noise="auto")).fit(texts)
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(power="auto")).fit(texts)
     assert encode(pipeline, texts)[1].tolist() == silent
     assert encode(clone(pipeline), texts, fit=True)[1].tolist() == silent
     texts = ["汉字", "😀😀", "zebra", "!!!", "x" * 200]

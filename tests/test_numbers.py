@@ -320,7 +320,7 @@ def test_metrics_are_right_or_refuse(metric):
 
 @pytest.mark.parametrize(
     "estimator",
-    [Whitening(), Whitening(64), NormalizingFlow(noise="auto")],
+    [Whitening(), Whitening(64), NormalizingFlow(power="auto")],
     ids=["all", "some", "flow"],
 )
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])

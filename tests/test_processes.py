@@ -173,7 +173,7 @@ def test_forks_while_threads_encode_and_fit(tiny_bert, texts):
         encoder.transform([f"{text} {number}" for text in texts])
 
     def fit(number):
-        Whitening(noise="auto").fit(X + number)
+        Whitening(power="auto").fit(X + number)
 
     def child():
         for _ in range(3):

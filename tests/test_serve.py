@@ -116,7 +116,7 @@ def test_a_body_that_does_not_come_is_not_waited_for():
 
 def test_clients_at_once_each_get_the_vectors_of_their_texts(tiny_bert, words):
     texts = [f"{first} {second}" for first in words[:10] for second in words[10:16]]
-    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(noise="auto")).fit(texts)
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(power="auto")).fit(texts)
     expected, together = pipeline.transform(texts), Barrier(20)
 
     def ask(i):

@@ -17,7 +17,7 @@ FEATURES = {
     "mean(1, 6)": ("mean", (1, 6)),
     "mean(6)": ("mean", 6),
 }
-# All that `noise="auto"` must do well on, with raw vectors to compare with.
+# All that `power="auto"` must do well on, with raw vectors to compare with.
 NOISY = {f"{p}({i})": (p, i) for p in ("mean", "zipf") for i in (0, 3, 6)}
 NOISY["cls(3)"] = FEATURES["cls(3)"]
 LARGEST = {"max(0)": ("max", 0)}
@@ -139,7 +139,7 @@ def test_pipeline_on_stsb(sts_home, minilm, store, params, raw, calibrated):
 
 @pytest.mark.parametrize("name", NOISY)
 def test_automatic_noise_never_hurts(embedded, train, name):
-    whitening = Whitening(noise="auto").fit(train[name])
+    whitening = Whitening(power="auto").fit(train[name])
     raw, whitened = (
         np.mean([score(f(v[name]), *pairs) for v, *pairs in embedded.values()])
         for f in (np.array, whitening.transform)
@@ -153,7 +153,7 @@ def test_largest_entries_of_the_embeddings_take_a_power_in_figures(embedded, tra
     # output; docs/mathematics.md says so.
     scores = {}
     for power in ("auto", 0.5):
-        whitening = Whitening(noise="auto", power=power).fit(train[name])
+        whitening = Whitening(power="auto", power=power).fit(train[name])
         vectors, *pairs = embedded["stsb"]
         scores[power] = score(whitening.transform(vectors[name]), *pairs)
     assert scores[0.5] > score(embedded["stsb"][0][name], *pairs)
@@ -164,6 +164,6 @@ def test_largest_entries_of_the_embeddings_take_a_power_in_figures(embedded, tra
 def test_automatic_noise_takes_few_samples(embedded, train, n):
     vectors, *pairs = embedded["stsb"]
     raw = score(vectors["mean(6)"], *pairs)
-    whitening = Whitening(noise="auto").fit(train["mean(6)"][:n])
+    whitening = Whitening(power="auto").fit(train["mean(6)"][:n])
     whitened = score(whitening.transform(vectors["mean(6)"]), *pairs)
     assert whitened > raw - 0.5  # points; 1 is the promise

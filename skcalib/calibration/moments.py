@@ -120,6 +120,11 @@ class Moments:
         along = float(shift @ (self.cubic - pulled))
         return cubic, self.quartic - 4 * along + s2 * (2 * trace + self.n * s2)
 
+    def scaled(self, scale: np.ndarray) -> Moments:
+        """Moments after each column was divided by its scale; ``quartic`` is not known."""
+        scatter = self.scatter / scale / scale[:, None]
+        return Moments(self.n, self.mean / scale, scatter, self.cubic, np.nan, self.single)
+
     def rounding(self, axes: np.ndarray) -> np.ndarray:
         """Variance that rounding may cause along each column of ``axes``, all of unit length.
 
@@ -134,6 +139,16 @@ class Moments:
     def mean_square(self) -> float:
         """Mean of ``|x|²``."""
         return float(np.trace(self.scatter) / (self.n or 1) + self.mean @ self.mean)
+
+    @property
+    def variances(self) -> np.ndarray:
+        """Unbiased variance of each column."""
+        return self.scatter.diagonal() / (self.n - 1)
+
+    @property
+    def is_centered(self) -> bool:
+        """Whether the mean is zero to the rounding of float32."""
+        return bool(self.mean @ self.mean <= 1e-10 * self.scatter.trace() / self.n)
 
     def covariance(self) -> np.ndarray:
         """Unbiased covariance, ``scatter / (n - 1)``."""

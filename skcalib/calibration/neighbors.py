@@ -31,7 +31,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     R-precision fell by 3 to 8 points on two data sets. A search whose queries have several
     answers also gains; with one answer per query it may lose 2 points. Differences between
     close texts shrink, so scores of graded similarity (STS) fall. Use it after
-    ``Whitening(noise="auto")``.
+    ``Whitening(power="auto")``.
 
     With x̂ of unit length, ``x' = unit(x̂ + weight Σ w_j x̂_j / Σ w_j)`` over the nearest
     fitted texts and ``w_j = cos(x, x_j)^3``; those of cosine 0 or less have no weight. This is

@@ -15,11 +15,13 @@ from skcalib.base import FloatTransformer, VersionedState, from_scratch, warn
 from skcalib.calibration.map import LinearMap
 from skcalib.calibration.merging import MergingFit
 from skcalib.calibration.moments import Moments, rounding_error
-from skcalib.calibration.noise import (
+from skcalib.calibration.strength import (
     MANY,
-    Regularization,
-    Regularized,
+    Strength,
+    check_groups,
+    spectrum_of,
     warn_of_massive_column,
+    warn_of_verdict,
 )
 from skcalib.compat import (
     Interval,
@@ -45,7 +47,7 @@ class Whitening(
     VersionedState,
     BaseEstimator,
 ):
-    """Whiten vectors: exactly, as the paper does, or with ``noise="auto"``, as far as it helps.
+    """Whiten vectors: exactly, as the paper does, or with ``power="auto"``, as far as it helps.
 
     Vectors are centered and mapped by ``W = U g(Λ)``, where ``U Λ Uᵀ`` is the
     eigendecomposition of their covariance and ``g(λ) = λ^(-1/2)``; the first ``n_components``
@@ -54,12 +56,12 @@ class Whitening(
     similarity of a language model that was never trained for it, this gains much; on an encoder
     that was trained for similarity it loses.
 
-    ``Whitening(noise="auto")`` recognizes by the mean vector which of the two it is. On an
+    ``Whitening(power="auto")`` recognizes by the mean vector which of the two it is. On an
     output that was trained for cosine similarity it only subtracts most of the mean. On other
-    vectors it flattens the few directions that hold most of the variance, and leaves the weak
-    ones as they are. If you know how many groups of texts there are,
-    ``Whitening(noise="auto", n_groups=20)`` gains most, and ``n_groups="many"`` is for graded
-    similarity.
+    vectors it reduces the columns and the directions that hold most of the variance, and leaves
+    weak ones as they are, so that no task loses. If you know what the vectors are for, say so:
+    ``Whitening(power="auto", n_groups=20)`` is for about twenty groups of texts, and
+    ``n_groups="many"`` for graded similarity.
 
     Parameters
     ----------
@@ -75,29 +77,27 @@ class Whitening(
         and every column gets a share of the variance, which int8 and binary codes need.
     centering : float in [0, 1] or "auto", default="auto"
         Share of the mean that is subtracted (beta in Su's generalization of the method [4]_).
-        "auto" is 1, the whole mean. For a trained output with ``noise="auto"`` and no number of
+        "auto" is 1, the whole mean. For a trained output with ``power="auto"`` and no number of
         groups it is 0.8, or more if the vectors would keep an average cosine above 0.2. A group
         that holds most of the sample lies in the direction of the mean, and the fifth that is
         kept preserves this direction.
-    power : float in [0, 1] or "auto", default="auto"
+    power : float in [0, 1] or "auto", default=1.0
         1 whitens, 0 only centers and rotates (PCA); values between them whiten partly (gamma in
-        [4]_). "auto" is 1, but 0 if `noise` is "auto" and the vectors are an output trained for
-        cosine similarity. With 0 and no noise, directions without variance in the sample pass
-        unchanged, even with few samples.
-    noise : float in [0, 1e9] or "auto", default=0.0
+        [4]_). With 0 and no noise, directions without variance in the sample pass unchanged,
+        even with few samples. "auto" chooses power, centering, and the scale of columns from
+        mean and covariance, see Notes. Pass vectors as an encoder returns them: "auto"
+        recognizes raw vectors by outlier columns, which a rotation or a scaling removes.
+    noise : float in [0, 1e9], default=0.0
         Regularization: the assumed variance of noise in every direction, as a share of the
-        total variance. "auto" chooses power, centering and noise from mean and covariance, and
-        for vectors that were not trained for cosines also a level to which stronger directions
-        are flattened, see Notes. Pass vectors as an encoder returns them: a rotation removes
-        the outlier columns, by which "auto" recognizes raw vectors.
+        total variance.
     n_groups : int, "many" or None, default=None
         Approximate number of groups that the vectors should distinguish, such as topics,
-        intents or clusters. It needs ``noise="auto"`` and ``power="auto"``. For a trained
-        output, the fewer groups, the more noise; otherwise level and noise are the eigenvalue
-        with twice the number of groups above it, itself included. "many" is for graded
-        similarity, where each text is a group of its own: a trained output is treated as with
-        None, and of other vectors nearly all directions are flattened, of few samples half a
-        direction for each.
+        intents or clusters. It needs ``power="auto"``. For a trained output, the fewer groups,
+        the more noise; otherwise the power is 1, and level and noise are the eigenvalue with
+        twice the number of groups above it, itself included. "many" is for graded similarity,
+        where each text is a group of its own: a trained output is treated as with None, and of
+        other vectors nearly all directions are flattened, of few samples half a direction for
+        each.
     shrinkage : float in [0, 1] or "auto", default=0.0
         Weight of the scaled identity in the covariance,
         ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``, so that every direction is usable with
@@ -128,8 +128,11 @@ class Whitening(
     power_ : float
         Power in use.
     level_ : float
-        Variance that is added to each eigenvalue; 0 unless `noise` is "auto" and the vectors
+        Variance that is added to each eigenvalue; 0 unless `power` is "auto" and the vectors
         are no trained output.
+    scale_ : ndarray of shape (n_features,)
+        What each column is divided by before the decomposition; 1 unless `power` is "auto" and
+        the vectors are no trained output.
     n_samples_seen_ : int
         Number of samples fitted on, over all calls of `partial_fit`.
     moments_ : Moments
@@ -141,11 +144,15 @@ class Whitening(
 
     Notes
     -----
-    With `noise` the gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``. Where "auto"
-    finds vectors that were not trained for cosines, it is ``g(λ) = (λ + level)^(-1/2)``. The
-    level is the largest eigenvalue beyond the first hundredth, so that a few massive directions
-    have no influence on it. Directions stronger than the level become equal, weaker ones keep
-    their proportions, as with Soft-ZCA [5]_.
+    With `noise` the gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``.
+
+    Of vectors that were not trained for cosines, ``power="auto"`` first divides each column by
+    ``(σ² + median)^(1/2)``, with its variance and the median of all columns, since massive
+    activations are columns. The gain of directions is then ``g(λ) = (λ + level)^(-power/2)``,
+    as in Soft-ZCA [5]_. The level is the largest eigenvalue beyond the first hundredth, which
+    may be outliers. Columns and directions stronger than these levels are reduced, weaker ones
+    keep their proportions. Few large groups of texts lie in strong directions, so the power is
+    1/4 if nothing is known, and 1 with `n_groups`.
 
     An eigenvalue counts as zero up to ``d * eps`` of float64 times the largest, the rounding
     error of the decomposition, and for float32 vectors up to the variance that their rounding
@@ -185,18 +192,18 @@ class Whitening(
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
             Interval(
-                RealNotInt, 0, 1, closed="neither", hint=" (for 'auto' see the parameter noise)"
+                RealNotInt, 0, 1, closed="neither", hint=" (for 'auto' see the parameter power)"
             ),
             None,
         ],
         "method": [StrOptions({"pca", "zca", "rotated"})],
         "centering": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
         "power": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
-        "noise": [Interval(Real, 0, 1e9, closed="both"), StrOptions({"auto"})],
+        "noise": [Interval(Real, 0, 1e9, closed="both")],
         "n_groups": [Interval(Integral, 2, None, closed="left"), StrOptions({MANY}), None],
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
     }
-    _state_version = 16
+    _state_version = 17
     _learned = ("_solution",)
     n_samples_seen_ = property(attrgetter("moments_.n"), doc="Number of samples.")
     n_components_ = property(attrgetter("_axes.width"), doc="Width of the output.")
@@ -208,6 +215,7 @@ class Whitening(
     noise_ = property(attrgetter("_axes.strength.noise"), doc="Noise in use.")
     power_ = property(attrgetter("_axes.strength.power"), doc="Power in use.")
     level_ = property(attrgetter("_axes.strength.level"), doc="Level in use.")
+    scale_ = property(attrgetter("_axes.strength.scale"), doc="What divides each column.")
 
     def __init__(
         self,
@@ -215,8 +223,8 @@ class Whitening(
         *,
         method: str = "pca",
         centering: float | str = "auto",
-        power: float | str = "auto",
-        noise: float | str = 0.0,
+        power: float | str = 1.0,
+        noise: float = 0.0,
         n_groups: int | str | None = None,
         shrinkage: float | str = 0.0,
     ) -> None:
@@ -247,8 +255,8 @@ class Whitening(
         Raises
         ------
         ValueError
-            If `n_components` exceeds the number of features, `n_groups` is set with a numeric
-            `noise` or `power`, or all samples are equal.
+            If `n_components` exceeds the number of features, `n_groups` is set without
+            ``power="auto"``, or all samples are equal.
         """
         X = self._sample(X, reset=True)
         moments = Moments.of_dask(X) if is_dask(X) else moments_of(Moments.of, X)
@@ -275,7 +283,7 @@ class Whitening(
         """
         check_params(self)  # scikit-learn checks those of the first call only
         # Refuses parameters that exclude each other now, though the map is computed later.
-        Regularization(noise=self.noise, power=self.power, n_groups=self.n_groups)
+        check_groups(self.power, self.noise, self.n_groups)
         first = not self.__sklearn_is_fitted__()
         X = self._sample(X, reset=first)
         if not first:
@@ -371,7 +379,8 @@ class Whitening(
         check_is_fitted(self, "moments_")
         if self._solution is None:
             self._solution = solve(self.moments_, **self.parameters_)
-            warn_of_sample(self.moments_, self._solution)
+            is_neutral = self.parameters_["power"] == "auto"
+            warn_of_sample(self.moments_, self._solution, is_neutral)
         return self._solution
 
     @property
@@ -392,13 +401,14 @@ class Whitening(
 class Axes:
     """The axes that a whitening keeps, and how much each counts.
 
-    ``W = U g(Λ)``, then ``Uᵀ`` for "zca", or a random rotation for "rotated".
+    ``W = S⁻¹ U g(Λ)`` with the scales S of the columns, then ``Uᵀ`` for "zca", or a random
+    rotation for "rotated".
     """
 
     mean: np.ndarray  # (d,)
     basis: np.ndarray  # (d, k), eigenvectors U of the covariance, by falling eigenvalue
     variance: np.ndarray  # (k,), eigenvalues of the sample's covariance
-    strength: Regularized  # the same after shrinkage, Λ, and the parameters in use
+    strength: Strength  # the same after shrinkage, Λ, and the parameters in use
     rank: int  # number of axes that the sample determines
     n_components: int  # requested axes; may exceed k
     method: str
@@ -426,13 +436,13 @@ class Axes:
     @cached_property
     def linear(self) -> LinearMap:
         """Return the map, with W of shape (d, width)."""
-        W = self._scaled(self.strength.gain())
+        W = self._scaled(self.strength.gain()) / self.strength.scale[:, None]
         return LinearMap(self.mean, W, self._of_mean(W))
 
     @property
     def inverse(self) -> LinearMap:
         """The map back, as far as the axes determine it, by the pseudo-inverse of W."""
-        back = self._scaled(1 / self.strength.gain()).T
+        back = self._scaled(1 / self.strength.gain()).T * self.strength.scale
         return LinearMap(self._of_mean(self.linear.projection), back, self.mean)
 
     def _of_mean(self, W: np.ndarray) -> np.ndarray:
@@ -463,8 +473,8 @@ def solve(
 ) -> Axes:
     """Decide which axes to keep, for validated parameters of `Whitening`.
 
-    ``strength`` has the parameters of a `Regularization`. Too few samples, or samples that are
-    all equal, raise a ValueError.
+    ``strength`` has the parameters of `spectrum_of`. Too few samples, or samples that are all
+    equal, raise a ValueError.
     """
     n = moments.n
     if n < 2:
@@ -472,12 +482,11 @@ def solve(
             f"Whitening has seen n_samples={n}; a covariance needs at least 2. Fit on more "
             "samples."
         )
-    variance, basis = moments.spectrum
-    regularized = Regularization(**strength).of(moments, variance)
-    eigenvalues = regularized.eigenvalues
-    least = np.maximum(rounding_error(eigenvalues), moments.rounding(basis))
+    variance, basis, used = spectrum_of(moments, **strength)
+    eigenvalues = used.eigenvalues
+    least = np.maximum(rounding_error(eigenvalues), moments.rounding(basis / used.scale[:, None]))
     axes = np.flatnonzero(eigenvalues > least)
-    if regularized.shrinkage == 0:
+    if used.shrinkage == 0:
         axes = axes[: n - 1]  # centering uses up one sample
     rank = len(axes)
     if rank == 0:
@@ -485,7 +494,7 @@ def solve(
             f"All {n} samples are equal: there is no direction to whiten. "
             "Fit on samples that differ."
         )
-    if regularized.passes_all:
+    if used.passes_all:
         # A direction without variance in this sample may have some in the next.
         axes = np.arange(len(basis))
     if n_components is None:
@@ -498,20 +507,22 @@ def solve(
         mean=moments.mean,
         basis=np.ascontiguousarray(basis[:, axes]),
         variance=variance[axes],
-        strength=replace(regularized, eigenvalues=eigenvalues[axes]),
+        strength=replace(used, eigenvalues=eigenvalues[axes]),
         rank=rank,
         n_components=int(n_components),
         method=method,
     )
 
 
-def warn_of_sample(moments: Moments, axes: Axes) -> None:
+def warn_of_sample(moments: Moments, axes: Axes, is_neutral: bool) -> None:
     """Warn if a map suffers from too few samples, or one column holds most of the variance.
 
     The message is the same for all fits of a search, so that Python shows it once.
     """
     d, used = len(moments.mean), axes.strength
-    warn_of_massive_column(np.diag(moments.scatter))
+    warn_of_massive_column(moments.variances)
+    if is_neutral:
+        warn_of_verdict(moments)
     is_bare = used.noise == used.shrinkage == used.level == 0 and used.power > 0
     enough = SAMPLES_PER_FEATURE * d
     if axes.surplus:
@@ -527,4 +538,4 @@ def warn_of_sample(moments: Moments, axes: Axes) -> None:
         )
     else:
         return
-    warn(f"{fault} Set noise='auto', or fit on {enough} samples or more.")
+    warn(f"{fault} Set power='auto', or fit on {enough} samples or more.")

@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _candidates(n_groups: int | None, most: int, smooths: bool) -> list[tuple[str, Any]]:
     """Return what is compared; a PCA keeps fewer dimensions than ``most``."""
-    default = Whitening(noise="auto")
+    default = Whitening(power="auto")
     steps = [("raw", FunctionTransformer()), ("mean subtracted", Whitening(power=0))]
     steps += [(f"PCA({k})", PCA(k, random_state=0)) for k in (KEPT,) if k < most]
     steps += [("the default", default), ("graded similarity", _groups("many"))]
@@ -117,7 +117,7 @@ def _candidates(n_groups: int | None, most: int, smooths: bool) -> list[tuple[st
 
 
 def _groups(n_groups: int | str) -> Whitening:
-    return Whitening(noise="auto", n_groups=n_groups)
+    return Whitening(power="auto", n_groups=n_groups)
 
 
 def _by_labels(encoder: Any, texts: list[str], labels: list[str]) -> Iterator[Part]:

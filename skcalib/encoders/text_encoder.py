@@ -85,7 +85,7 @@ class TextEncoder(WithMemory, TextTransformer):
     >>> def letters(texts):
     ...     return np.array([[text.count(c) for c in "aeinorst"] for text in texts])
     >>> texts = ["a tin star", "nine notes", "as it is", "no iron stone rests", "seas", "toes"]
-    >>> pipeline = make_pipeline(TextEncoder(letters), Whitening(2, noise="auto"))
+    >>> pipeline = make_pipeline(TextEncoder(letters), Whitening(2, power="auto"))
     >>> pipeline.fit_transform(texts).shape
     (6, 2)
     """

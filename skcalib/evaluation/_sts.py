@@ -87,7 +87,7 @@ def evaluate_sts(
     >>> from skcalib.datasets import minilm_path
     >>> from skcalib.evaluation import evaluate_sts
     >>> encoder = BertEncoder(minilm_path(), layers=0)
-    >>> whitened = make_pipeline(encoder, Whitening(noise="auto"))
+    >>> whitened = make_pipeline(encoder, Whitening(power="auto"))
     >>> table = evaluate_sts({"raw": encoder, "whitening": whitened}, "toy")
     >>> table.rows, table.columns
     (('raw', 'whitening'), ('toy', 'average'))

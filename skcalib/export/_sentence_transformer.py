@@ -68,7 +68,7 @@ def save_sentence_transformer(
     >>> from skcalib import BertEncoder, Whitening
     >>> from skcalib.datasets import load_toy_sts, minilm_path
     >>> from skcalib.export import save_sentence_transformer
-    >>> pipeline = make_pipeline(BertEncoder(minilm_path(), layers=3), Whitening(noise="auto"))
+    >>> pipeline = make_pipeline(BertEncoder(minilm_path(), layers=3), Whitening(power="auto"))
     >>> pipeline = pipeline.fit(load_toy_sts().data.ravel()[:200])
     >>> save_sentence_transformer(pipeline, "calibrated")  # doctest: +SKIP
     """

@@ -55,7 +55,7 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     >>> from skcalib.datasets import load_toy_sts, minilm_path
     >>> from skcalib.export import save_static
     >>> encoder = BertEncoder(minilm_path(), layers=0, pooling="zipf")
-    >>> pipeline = make_pipeline(encoder, Whitening(noise="auto"))
+    >>> pipeline = make_pipeline(encoder, Whitening(power="auto"))
     >>> pipeline = pipeline.fit(load_toy_sts().data.ravel())
     >>> save_static(pipeline, "static")  # doctest: +SKIP
     """

@@ -34,7 +34,7 @@ class CalibrationSearch(TextTransformer):
     """Choose layer, pooling and calibration of an encoder from texts without labels.
 
     A transformer from texts to vectors, which are those of the chosen pipeline. Without a
-    `task`, `SelfRetrieval` compares raw vectors with ``Whitening(noise="auto")``, for the raw
+    `task`, `SelfRetrieval` compares raw vectors with ``Whitening(power="auto")``, for the raw
     model with the mean subtracted, and for inner layers with a strong whitening. With
     ``thinned=0`` it then compares layers and poolings, each with its calibration. The raw model
     is the last layer with the pooling that the folder declares, or else "mean". It stays unless
@@ -58,7 +58,7 @@ class CalibrationSearch(TextTransformer):
         fitted, except in a ``FrozenEstimator``.
     task : {"similarity", "duplicates", "matches", "topics"} or None, default=None
         What you look for. "similarity", how similar two texts are, whitens by
-        ``Whitening(noise="auto", n_groups="many")``. "duplicates", copies of a text, and
+        ``Whitening(power="auto", n_groups="many")``. "duplicates", copies of a text, and
         "matches", the same thing in other words, subtract the mean, since details that
         distinguish texts lie in weak directions. "topics", all texts about one thing (topics,
         intents, classes, clusters), whitens for `n_groups` and adds `NeighborSmoothing`.

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skcalib.calibration.noise import MANY
+from skcalib.calibration.strength import MANY
 from skcalib.calibration.whitening import Whitening
 
 RAW, MEAN, WHITENING, STRONG = "raw", "mean", "whitening", "strong"
@@ -59,7 +59,7 @@ def not_trained(is_shipped: bool, vectors: Vectors) -> bool:
     There a strong whitening amplifies what is unique to each text, which the score rewards,
     and loses topics, which the score cannot see.
     """
-    return any(Whitening(noise="auto").fit(array).power_ > 0 for array in vectors)
+    return any(Whitening(power="auto").fit(array).power_ > 0 for array in vectors)
 
 
 class Candidate(NamedTuple):
@@ -88,8 +88,8 @@ def candidates_of(
     asked, asked_by = TASKS[task].calibrator, f"task={task!r}"
     if asked is None and (has_groups or n_groups is not None):
         asked, asked_by = WHITENING, "groups" if n_groups is None else f"n_groups={n_groups}"
-    whitening = Whitening(noise="auto", n_groups=n_groups)
-    strong = Whitening(noise="auto", n_groups=MANY)
+    whitening = Whitening(power="auto", n_groups=n_groups)
+    strong = Whitening(power="auto", n_groups=MANY)
     pca = Whitening(DIMENSIONS, power=0)
     candidates = [
         Candidate(RAW, "passthrough", Evidence.SCORE),

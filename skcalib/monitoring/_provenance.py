@@ -8,7 +8,7 @@ from scipy import linalg
 from scipy.stats import norm
 
 from skcalib.calibration.moments import Moments
-from skcalib.calibration.noise import ledoit_wolf_shrinkage
+from skcalib.calibration.strength import ledoit_wolf_shrinkage
 from skcalib.calibration.whitening import Whitening
 from skcalib.inputs.vectors import checked_rows, unit_rows, warn_of_silent
 from skcalib.monitoring._mahalanobis import check_whitening
@@ -120,7 +120,7 @@ def provenance(whitening: Whitening, X: Any) -> Provenance:
     >>> from skcalib.monitoring import provenance
     >>> rng = np.random.default_rng(0)
     >>> old, new = (rng.normal(size=(500, 4)) @ rng.normal(size=(4, 384)) for _ in range(2))
-    >>> whitening = Whitening(noise="auto").fit(old[:400])
+    >>> whitening = Whitening(power="auto").fit(old[:400])
     >>> provenance(whitening, old[400:]).is_same_model
     True
     >>> index = np.vstack([old[400:], new[:3]])

@@ -119,7 +119,7 @@ class Shift:
         >>> old, new = sentences[::2], [*sentences[1::4], *questions[:50]]
         >>> encoder = BertEncoder("minilm")
         >>> vectors = encoder.fit_transform(old)
-        >>> whitening = Whitening(noise="auto").fit(vectors)
+        >>> whitening = Whitening(power="auto").fit(vectors)
         >>> found = shift(whitening, encoder.transform(new), vectors)
         >>> print(found.report(new, old, n_texts=2, n_words=4))
         The texts have changed: p = 0.0004.

@@ -79,7 +79,7 @@ class TextSpace:
             )
         if is_one or calibrates(self.encoder):
             return vectors
-        self._whitening = Whitening(noise="auto", power=power).fit(content)
+        self._whitening = Whitening(power="auto", power=power).fit(content)
         self._map = self._whitening.linear_map()
         return _without(np.logical_not(has_content), self._map.apply(vectors))
 

@@ -10,11 +10,11 @@ from skcalib import GroupErasure, NormalizingFlow, SpaceAligner, Whitening
 X = 3 * np.random.default_rng(0).normal(size=(80, 9)) + 2
 UNIT = X / np.linalg.norm(X, axis=1, keepdims=True)
 STEPS = [
-    (Whitening(noise="auto"), {}),
+    (Whitening(power="auto"), {}),
     (GroupErasure(), {"groups": np.arange(80) % 2}),
     (SpaceAligner(), {"y": X[:, :4]}),
     (NormalizingFlow(random_state=0), {}),
-    (NormalizingFlow(random_state=0, noise="auto"), {}),
+    (NormalizingFlow(random_state=0, power="auto"), {}),
 ]
 steps = pytest.mark.parametrize(("step", "given"), STEPS, ids=lambda value: str(value)[:30])
 

@@ -38,9 +38,9 @@ def test_columns_in_another_order_are_not_added(estimator):
 
 
 def test_parts_with_other_parameters_are_not_added():
-    one, other = Whitening().fit(X[:40]), Whitening(noise="auto").fit(X[40:])
+    one, other = Whitening().fit(X[:40]), Whitening(power="auto").fit(X[40:])
     with pytest.raises(
-        ValueError, match=r"Whitening\(noise='auto'\); this one is Whitening\(\)"
+        ValueError, match=r"Whitening\(power='auto'\); this one is Whitening\(\)"
     ):
         one.merge(other)
     merged = one.merge(other.set_params(**one.get_params()))

@@ -1,4 +1,4 @@
-"""The neutral rule, ``noise="auto"``: what is trained, and the level of what is not."""
+"""The neutral rule, ``power="auto"``: what is trained, and the level of what is not."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def cosines(Z):
 @pytest.mark.parametrize("k", [None, "many", 2, 100])
 def test_trained_outputs_are_only_centered_and_filtered(n, constants, k):
     X = trained(n, constants)
-    whitening = Whitening(noise="auto", n_groups=k).fit(X)
+    whitening = Whitening(power="auto", n_groups=k).fit(X)
     assert whitening.power_ == whitening.level_ == 0
     mean2, total = X.mean(axis=0) @ X.mean(axis=0), X.var(axis=0, ddof=1).sum()
     cone = total / (mean2 + total)
@@ -58,7 +58,7 @@ def test_trained_outputs_are_only_centered_and_filtered(n, constants, k):
 def test_of_a_narrow_cone_less_of_the_mean_is_kept(offset):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, D)) + rng.choice([-offset, offset], D)
-    whitening = Whitening(noise="auto").fit(X)
+    whitening = Whitening(power="auto").fit(X)
     left = cosines(whitening.transform(X))[np.triu_indices(len(X), 1)].mean()
     kept = 1 - whitening.centering_
     if offset == 0.5:  # a fifth of it leaves next to nothing
@@ -71,23 +71,23 @@ def test_of_a_narrow_cone_less_of_the_mean_is_kept(offset):
 
 def test_a_constant_column_too_many_or_one_that_varies_is_no_trained_output():
     X = trained(constants=3)
-    assert Whitening(noise="auto").fit(X).power_ == 1
+    assert Whitening(power="auto").fit(X).power_ == 1
     X = trained(constants=1)
     X[:, 0] *= 2  # four times the variance of the others
-    assert Whitening(noise="auto").fit(X).power_ == 1
+    assert Whitening(power="auto").fit(X).power_ == 1
 
 
 @pytest.mark.parametrize("n", [100, 3000])
 def test_vectors_without_a_mean_are_recognized_by_their_variance(n):
     """As those that were centered before: what is left of the mean is rounding."""
     for X, power in ((trained(n), 0), (raw(n), 1)):
-        assert Whitening(noise="auto").fit(X - X.mean(axis=0)).power_ == power
+        assert Whitening(power="auto").fit(X - X.mean(axis=0)).power_ == power
 
 
 @pytest.mark.parametrize("n", [150, 3000])  # above and below the number of columns
 def test_raw_vectors_are_flattened_to_the_level_of_the_first_that_is_no_outlier(n):
     X = raw(n)
-    whitening = Whitening(noise="auto").fit(X)
+    whitening = Whitening(power="auto").fit(X)
     variance, U = np.linalg.eigh(np.cov(X.T))
     level = variance[::-1][2]  # two of 200 may be outliers
     assert whitening.level_ == pytest.approx(level)
@@ -103,7 +103,7 @@ def test_raw_vectors_are_flattened_to_the_level_of_the_first_that_is_no_outlier(
 
 
 def test_what_the_massive_columns_hold_does_not_move_the_level():
-    levels = [Whitening(noise="auto").fit(raw(massive=size)).level_ for size in (5, 8)]
+    levels = [Whitening(power="auto").fit(raw(massive=size)).level_ for size in (5, 8)]
     assert levels[0] == pytest.approx(levels[1], rel=0.02)
     assert levels[0] == pytest.approx(1, rel=0.2)
 
@@ -111,7 +111,7 @@ def test_what_the_massive_columns_hold_does_not_move_the_level():
 @pytest.mark.parametrize("k", [2, 10, 50])
 def test_groups_of_raw_vectors_take_two_directions_each(k):
     X = raw()
-    whitening = Whitening(noise="auto", n_groups=k).fit(X)
+    whitening = Whitening(power="auto", n_groups=k).fit(X)
     variance = np.linalg.eigvalsh(np.cov(X.T))[::-1]
     level = variance[2 * k - 1]
     assert whitening.level_ == pytest.approx(level)
@@ -128,12 +128,12 @@ def test_many_groups_leave_a_tenth_of_the_directions_out_of_the_level(n):
     determined = min(n // 2, D)
     expected = variance[int(0.9 * determined) - 1]
     for k in ("many", 10**6):
-        assert Whitening(noise="auto", n_groups=k).fit(X).level_ == pytest.approx(expected)
+        assert Whitening(power="auto", n_groups=k).fit(X).level_ == pytest.approx(expected)
 
 
 def test_a_power_in_figures_flattens_by_that_power():
     for X, level in ((raw(), 1), (trained(), 1.6)):
-        whitening = Whitening(noise="auto", power=0.5).fit(X)
+        whitening = Whitening(power="auto", power=0.5).fit(X)
         assert whitening.level_ == pytest.approx(level, rel=0.2)
         assert (whitening.power_, whitening.noise_, whitening.centering_) == (0.5, 0, 1)
     assert Whitening(noise=0.02).fit(X).power_ == Whitening().fit(X).power_ == 1.0
@@ -148,16 +148,16 @@ def test_few_rows_and_columns_have_a_level(n, d):
         *[0] * (d - 1),
     ]
     for k in (None, 2, "many"):
-        Z = Whitening(noise="auto", n_groups=k).fit_transform(X)
+        Z = Whitening(power="auto", n_groups=k).fit_transform(X)
         assert np.isfinite(Z).all()
         assert Z.any()
 
 
 def test_one_massive_row_does_not_decide_alone():
     X = raw(500, massive=1.0)
-    expected = Whitening(noise="auto").fit(X).transform(X)
+    expected = Whitening(power="auto").fit(X).transform(X)
     X[0] *= 1e4
-    found = Whitening(noise="auto").fit(X).transform(X)
+    found = Whitening(power="auto").fit(X).transform(X)
     rows = slice(1, None)
     assert (
         np.corrcoef(cosines(expected[rows]).ravel(), cosines(found[rows]).ravel())[0, 1] > 0.9
@@ -168,14 +168,14 @@ def test_layers_of_minilm_are_recognized(tmp_path):
     texts = np.unique(load_toy_sts().data)[:100]
     for layer, pooling, power in ((6, "mean", 0), (3, "mean", 1), (3, "cls", 1)):
         encoder = BertEncoder("minilm", layers=layer, pooling=pooling, memory=tmp_path)
-        whitening = Whitening(noise="auto").fit(encoder.fit_transform(texts))
+        whitening = Whitening(power="auto").fit(encoder.fit_transform(texts))
         assert whitening.power_ == power, (layer, pooling)
 
 
 def test_parts_are_merged_to_the_same_rule():
     X = raw()
-    whole = Whitening(noise="auto", n_groups=7).fit(X)
-    parts = [Whitening(noise="auto", n_groups=7).fit(part) for part in np.array_split(X, 5)]
+    whole = Whitening(power="auto", n_groups=7).fit(X)
+    parts = [Whitening(power="auto", n_groups=7).fit(part) for part in np.array_split(X, 5)]
     merged = parts[0].merge(*parts[1:])
     assert merged.level_ == pytest.approx(whole.level_, rel=1e-10)
     assert_allclose(merged.transform(X), whole.transform(X), atol=1e-8)
@@ -183,7 +183,7 @@ def test_parts_are_merged_to_the_same_rule():
 
 @pytest.mark.parametrize(
     "calibrator",
-    [Whitening(), Whitening(noise="auto"), NormalizingFlow(), NormalizingFlow(noise="auto")],
+    [Whitening(), Whitening(power="auto"), NormalizingFlow(), NormalizingFlow(power="auto")],
     ids=str,
 )
 def test_a_column_that_holds_most_of_the_variance_is_told(calibrator):

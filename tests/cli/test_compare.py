@@ -43,10 +43,10 @@ def test_scores_are_those_of_evaluate_labeled_on_the_halves(table, tiny_bert, ca
         rows = list(csv.DictReader(stream))
     rows = [rows[i] for i in np.random.default_rng(0).permutation(len(rows))]
     encoder = BertEncoder(tiny_bert)
-    of_groups = Whitening(noise="auto", n_groups=3)
+    of_groups = Whitening(power="auto", n_groups=3)
     steps = {
         "raw": [],
-        "the default": [Whitening(noise="auto")],
+        "the default": [Whitening(power="auto")],
         "3 groups": [of_groups],
         "3 groups, smoothed": [of_groups, NeighborSmoothing()],
     }

@@ -340,7 +340,7 @@ def test_exports_cut_as_well(declare, edit_json, words, tmp_path, whitened):
     folder = declare("mean", prompts={})
     edit_json(folder / SETTINGS, truncate_dim=6)
     texts = [" ".join(words[i::9]) for i in range(9)]
-    steps = [Whitening(4, noise="auto")] if whitened else []
+    steps = [Whitening(4, power="auto")] if whitened else []
     pipeline = make_pipeline(BertEncoder(folder), *steps).fit(texts)
     expected = pipeline.transform(texts)
     assert_equal(exported(pipeline, tmp_path).encode(texts), expected)

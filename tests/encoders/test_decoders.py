@@ -206,7 +206,7 @@ def test_search_and_inspect(name, end, save_model, words):
 )
 def test_models_whose_texts_may_be_padded_export(name, params, save_model, texts, tmp_path):
     encoder = BertEncoder(save_model(name, pad_token="<pad>"), **params)
-    pipeline = make_pipeline(encoder, Whitening(4, noise="auto")).fit(texts)
+    pipeline = make_pipeline(encoder, Whitening(4, power="auto")).fit(texts)
     model = exported(pipeline, tmp_path)
     assert_allclose(model.encode(texts), pipeline.transform(texts), atol=1e-4)
     tokenizer = json.loads((tmp_path / "model" / "tokenizer_config.json").read_text())

@@ -53,7 +53,7 @@ def test_the_home_folder_may_be_written_as_a_tilde(tiny_bert, monkeypatch):
 
 def test_a_pipeline_is_told_where_its_model_went(tiny_bert_copy, texts, tmp_path):
     folder = tiny_bert_copy()
-    pipeline = make_pipeline(BertEncoder(folder), Whitening(noise="auto")).fit(texts)
+    pipeline = make_pipeline(BertEncoder(folder), Whitening(power="auto")).fit(texts)
     expected = pipeline.transform(texts)
     moved = shutil.move(folder, tmp_path / "moved")
     with pytest.raises(OSError, match=r"set_params\(bertencoder__model=folder\)"):

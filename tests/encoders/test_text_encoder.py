@@ -110,7 +110,7 @@ def test_a_clone_keeps_the_client_and_the_containers_of_its_output():
     encoder = TextEncoder(model).set_output(transform="pandas")
     frame = clone(encoder).fit_transform(TEXTS)
     assert list(frame.columns) == [f"textencoder{i}" for i in range(5)]
-    pipeline = clone(make_pipeline(encoder, Whitening(2, noise="auto")))
+    pipeline = clone(make_pipeline(encoder, Whitening(2, power="auto")))
     assert pipeline.fit_transform(TEXTS).shape == (4, 2)
     assert model.asked == TEXTS[:3]
 

@@ -36,7 +36,7 @@ def calibrated(tiny_bert, other_bert):
     def calibrated(**params):
         return FeatureUnion(
             [
-                (name, make_pipeline(encoder, Whitening(4, noise="auto"), Normalizer()))
+                (name, make_pipeline(encoder, Whitening(4, power="auto"), Normalizer()))
                 for name, encoder in (
                     ("tiny", BertEncoder(tiny_bert, **params)),
                     ("other", BertEncoder(other_bert, **params)),
@@ -51,7 +51,7 @@ def calibrated(tiny_bert, other_bert):
 def with_letters(minilm, remembered):
     """A union of MiniLM, which runs each text once, and counts of letters, each calibrated."""
     blocks = [
-        make_pipeline(encoder, Whitening(noise="auto"), Normalizer())
+        make_pipeline(encoder, Whitening(power="auto"), Normalizer())
         for encoder in (BertEncoder(minilm), TextEncoder(letters))
     ]
     return FeatureUnion([("minilm", blocks[0]), ("letters", blocks[1])])

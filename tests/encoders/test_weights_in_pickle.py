@@ -30,7 +30,7 @@ def temporary(tmp_path, monkeypatch):
 
 
 def fitted(folder, **params):
-    pipeline = make_pipeline(BertEncoder(folder, **params), Whitening(noise="auto")).fit(TEXTS)
+    pipeline = make_pipeline(BertEncoder(folder, **params), Whitening(power="auto")).fit(TEXTS)
     pipeline[0].store_weights_in_pickle()
     return pipeline
 

@@ -76,7 +76,7 @@ ZIPF = {"pooling": "zipf", "layers": (0, 1), "layer_merge": "concat", "max_lengt
 ZIPF |= {"truncate_dim": 6}
 MAX = {"pooling": "max_own", "prompt": "a red {text} dog", "max_length": 12}
 MAX |= {"overflow": "cut_left"}
-FLOW = {"noise": "auto", "depth": 1}
+FLOW = {"power": "auto", "depth": 1}
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_smoothed_vectors_are_right_and_others_are_refused(
 
     monkeypatch.setattr(torch.onnx, "export", of_the_first)
     encoder, path = BertEncoder(one_layer, **ZIPF), tmp_path / "model.onnx"
-    steps = encoder, Whitening(6, noise="auto"), Normalizer()
+    steps = encoder, Whitening(6, power="auto"), Normalizer()
     front = make_pipeline(*steps).fit([*texts, *ODD[:5]])
     entries = np.array([*product([-0.5, 0, 0.5], repeat=6)])
     known = entries[(entries != 0).sum(axis=1) == 4]

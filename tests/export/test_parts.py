@@ -80,7 +80,7 @@ def test_the_pipeline_stays_as_it_is(tiny_bert, tmp_path):
 @pytest.mark.parametrize("globally", [False, True])
 def test_frames_are_taken_for_arrays(globally, tiny_bert, texts, tmp_path):
     pytest.importorskip("pandas")
-    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(6, noise="auto"))
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(6, power="auto"))
     expected = normalize(clone(pipeline).fit_transform(texts))
     if not globally:
         pipeline.set_output(transform="pandas")

@@ -51,7 +51,7 @@ CASES = [
 @pytest.mark.parametrize("params", CASES, ids=str)
 def test_loaded_model_gives_the_vectors_of_the_pipeline(params, tiny_bert, texts, tmp_path):
     encoder = BertEncoder(tiny_bert, **params)
-    pipeline = make_pipeline(encoder, Whitening(6, noise="auto")).fit(texts)
+    pipeline = make_pipeline(encoder, Whitening(6, power="auto")).fit(texts)
     model = exported(pipeline, tmp_path)
     encoder.set_params(dtype="float32").fit(texts)  # what the model computes in
     texts = [*texts, *ODD]
@@ -74,9 +74,9 @@ def test_queries_and_documents_get_the_prompt(
 @pytest.mark.parametrize(
     ("steps", "n_modules"),
     [
-        ([GroupErasure(), Whitening(6, noise="auto"), Normalizer()], 5),
+        ([GroupErasure(), Whitening(6, power="auto"), Normalizer()], 5),
         ([GroupErasure(), Normalizer()], 5),
-        ([Whitening(6, noise="auto"), GroupErasure()], 4),
+        ([Whitening(6, power="auto"), GroupErasure()], 4),
     ],
 )
 def test_groups_are_erased_there_too(steps, n_modules, tiny_bert, texts, tmp_path):
@@ -121,7 +121,7 @@ def test_a_mean_without_the_first_token_is_refused(tiny_bert, texts, tmp_path):
 @pytest.mark.parametrize("export", [save_sentence_transformer, save_static])
 def test_a_folder_names_what_all_versions_know(export, tiny_bert, texts, tmp_path):
     encoder = BertEncoder(tiny_bert, layers=0, pooling="zipf")
-    whitening = Whitening(6, noise="auto")
+    whitening = Whitening(6, power="auto")
     pipeline = make_pipeline(encoder, whitening, Normalizer()).fit(texts)
     umask = os.umask(0o027)
     try:
@@ -137,7 +137,7 @@ def test_a_folder_names_what_all_versions_know(export, tiny_bert, texts, tmp_pat
     card = (tmp_path / "model" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: sentence-transformers\n")
     assert "vectors of 6 dimensions" in card
-    assert "Whitening(n_components=6, noise='auto')`, n_samples_seen 12, centering" in card
+    assert "Whitening(n_components=6, power='auto')`, n_samples_seen 12, centering" in card
     assert f"{whitening.explained_variance_ratio_.sum():.0%} of the variance" in card
     assert tiny_bert not in card
     versions = card.partition("## Versions")[2]
@@ -148,7 +148,7 @@ def test_a_folder_names_what_all_versions_know(export, tiny_bert, texts, tmp_pat
 def test_model_is_loaded_saved_and_run_where_there_is_no_skcalib(minilm, tmp_path, monkeypatch):
     texts = ["A man plays the flute.", "Snow fell all night, and more.", "", "?", "Music"]
     encoder = BertEncoder(minilm, pooling="zipf", layers=(0, 3))
-    pipeline = make_pipeline(encoder, Whitening(3, noise="auto"), Normalizer())
+    pipeline = make_pipeline(encoder, Whitening(3, power="auto"), Normalizer())
     model = BiEncoder(pipeline, similarity="dot").fit(texts)
     save_sentence_transformer(model, tmp_path / "model")
     with monkeypatch.context() as without:
@@ -180,7 +180,7 @@ def normalized(tiny_bert_copy):
 
 @pytest.mark.parametrize("last", [None, Normalizer()])
 def test_a_model_of_unit_length_stays_one(last, normalized, texts, tmp_path):
-    whitening = Whitening(6, noise="auto")
+    whitening = Whitening(6, power="auto")
     pipeline = make_pipeline(BertEncoder(normalized), whitening, last).fit(texts)
     raw = exported(pipeline, tmp_path / "lengths", normalize=False)
     assert_equal_vectors(raw.encode(texts), pipeline.transform(texts))
@@ -196,7 +196,7 @@ def test_a_model_of_unit_length_stays_one(last, normalized, texts, tmp_path):
 
 
 def test_inner_products_of_a_pipeline_are_kept(normalized, texts, tmp_path):
-    pipeline = make_pipeline(BertEncoder(normalized), Whitening(6, noise="auto"))
+    pipeline = make_pipeline(BertEncoder(normalized), Whitening(6, power="auto"))
     model = BiEncoder(pipeline, similarity="dot").fit(texts)
     found = exported(model, tmp_path).encode(texts)
     assert_equal_vectors(found, model.encoder_.transform(texts))
@@ -235,7 +235,7 @@ def test_a_model_keeps_the_blocks_that_it_needs(
     family, params, depth, save_family, texts, tmp_path
 ):
     folder = save_family(family, **SMALL | params)
-    calibrator = Whitening(4, noise="auto")
+    calibrator = Whitening(4, power="auto")
     pipeline = make_pipeline(BertEncoder(folder, layers=1), calibrator).fit(texts)
     model = exported(pipeline, tmp_path)
     assert model[0].model.config.num_hidden_layers == depth
@@ -244,7 +244,7 @@ def test_a_model_keeps_the_blocks_that_it_needs(
 
 
 def test_frozen_and_inner_pipelines_are_followed(tiny_bert, texts, tmp_path):
-    steps = BertEncoder(tiny_bert), "passthrough", Whitening(4, noise="auto")
+    steps = BertEncoder(tiny_bert), "passthrough", Whitening(4, power="auto")
     inner = make_pipeline(*steps).fit(texts)
     outer = make_pipeline(FrozenEstimator(inner), Normalizer()).fit(texts)
     assert_equal_vectors(exported(outer, tmp_path).encode(texts), outer.transform(texts))
@@ -269,7 +269,7 @@ def test_linear_steps_of_scikit_learn_are_modules(step, tiny_bert, texts, tmp_pa
     [
         ({"layers": (0, 1), "layer_merge": "concat"}, None, "layers side by.*layer_merge='me"),
         ({"pooling": "max_own"}, None, r"pooling='max_own'\. Set pooling='mean'"),
-        ({}, NormalizingFlow(), r"a normalizing flow.*Whitening\(noise='auto'\)"),
+        ({}, NormalizingFlow(), r"a normalizing flow.*Whitening\(power='auto'\)"),
         ({}, NeighborSmoothing(), "NeighborSmoothing, a search.*Leave .*; or use save_onnx"),
         ({}, Normalizer("max"), r"Normalizer\(norm='max'\) cannot be exported.*\('l2'\)"),
         ({}, MinMaxScaler(), r"MinMaxScaler\(\) cannot be exported.* Norm"),
@@ -292,7 +292,7 @@ def test_a_model_that_padding_changes_is_refused(save_family, texts, tmp_path):
 def test_a_decoder_without_special_tokens_gives_the_vectors_of_all_texts_with_a_token(
     tiny_sink_decoder, texts, tmp_path
 ):
-    pipeline = make_pipeline(BertEncoder(tiny_sink_decoder), Whitening(noise="auto")).fit(texts)
+    pipeline = make_pipeline(BertEncoder(tiny_sink_decoder), Whitening(power="auto")).fit(texts)
     save_sentence_transformer(pipeline, tmp_path / "model")
     package = pytest.importorskip("sentence_transformers")
     found = package.SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(
@@ -314,7 +314,7 @@ def test_an_interrupt_leaves_nothing(tiny_bert, texts, tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:.*were cut off")
 def test_autocast_does_not_reach_an_export(tiny_bert, texts, tmp_path):
-    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(noise="auto")).fit(texts)
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(power="auto")).fit(texts)
     with torch.autocast("cpu", torch.bfloat16):
         model = exported(pipeline, tmp_path)
     assert_equal_vectors(model.encode(texts), pipeline.transform(texts).astype(np.float32))

@@ -36,7 +36,7 @@ def test_vectors_are_the_pipelines_without_positions(
     params, without_positions, texts, tmp_path
 ):
     encoder = BertEncoder(without_positions, **params)
-    pipeline = make_pipeline(encoder, Whitening(6, noise="auto")).fit(texts)
+    pipeline = make_pipeline(encoder, Whitening(6, power="auto")).fit(texts)
     found = exported(pipeline, tmp_path, save_static).encode([*texts, *ODD])
     expected = pipeline.transform([*texts, *ODD])
     if params["pooling"] == "zipf":
@@ -49,7 +49,7 @@ def test_special_tokens_in_a_text_do_not_turn_its_vector(
     params, without_positions, texts, tmp_path
 ):
     pipeline = make_pipeline(
-        BertEncoder(without_positions, **params), Whitening(6, noise="auto")
+        BertEncoder(without_positions, **params), Whitening(6, power="auto")
     )
     marked = ["a dog [SEP] sleeps", "[MASK] the house"]
     expected = normalize(pipeline.fit(texts).transform(marked))
@@ -88,7 +88,7 @@ def test_positions_are_averaged(tiny_bert, texts, tmp_path):
         (ZIPF | {"prompt": "the "}, [], r"the prompt 'the '. Set prompt=''"),
         (ZIPF, [NormalizingFlow()], r"a normalizing flow.*; or use save_onnx\."),
         (ZIPF, [NeighborSmoothing()], r"NeighborSmoothing, a search.*; or use save_onnx\."),
-        (ZIPF, [Normalizer(), Whitening(noise="auto")], r"before the last step"),
+        (ZIPF, [Normalizer(), Whitening(power="auto")], r"before the last step"),
     ],
 )
 def test_what_is_no_mean_of_words_is_refused(

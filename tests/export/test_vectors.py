@@ -45,7 +45,7 @@ def steep():
         {},
         {"n_components": 3, "method": "rotated"},
         {"method": "zca"},
-        {"noise": "auto", "n_groups": 4},
+        {"power": "auto", "n_groups": 4},
     ],
 )
 @pytest.mark.parametrize("data", ["X", "steep"])
@@ -82,7 +82,7 @@ def test_torch_module_is_saved_and_differentiable(X, tmp_path):
 def test_sentence_transformer_gives_the_vectors_of_the_pipeline(tiny_bert, texts, tmp_path):
     package = pytest.importorskip("sentence_transformers")
     modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
-    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(4, noise="auto")).fit(texts)
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(4, power="auto")).fit(texts)
     transformer = modules.Transformer(tiny_bert)
     pooling = modules.Pooling(16, pooling_mode="mean")
     dense = to_sentence_transformers(pipeline[-1])
@@ -158,7 +158,7 @@ def test_to_torch_of_a_pipeline_is_its_transform(X):
     groups = np.arange(len(X)) % 3
     erased = GroupErasure().fit(X, groups=groups)
     rest = make_pipeline(
-        Whitening(noise="auto"), Normalizer(), "passthrough", NeighborSmoothing()
+        Whitening(power="auto"), Normalizer(), "passthrough", NeighborSmoothing()
     )
     rest.fit(erased.transform(X))
     expected = rest.transform(erased.transform(X))
@@ -200,7 +200,7 @@ def test_steps_of_scikit_learn_are_linear_maps(step, dtype, of_toy_texts):
 def test_faiss_and_dense_hold_steps_of_scikit_learn(step, of_toy_texts):
     X = of_toy_texts[0]
     pytest.importorskip("faiss")
-    whitening = Whitening(4, noise="auto")
+    whitening = Whitening(4, power="auto")
     for steps in ([step], [step, whitening]):
         pipeline = make_pipeline(*steps).fit(X)
         expected = pipeline.transform(X.astype(np.float64))
@@ -263,7 +263,7 @@ def test_to_torch_scales_the_smallest_vectors_to_unit_length():
 @pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")
 @pytest.mark.parametrize("target", ["torch", "faiss"])
 @pytest.mark.parametrize(
-    "whitening", [None, Whitening(5), Whitening(noise="auto"), Whitening(9, method="zca")]
+    "whitening", [None, Whitening(5), Whitening(power="auto"), Whitening(9, method="zca")]
 )
 def test_exports_join_an_erasure_and_a_whitening(of_toy_texts, target, whitening):
     X, groups = of_toy_texts
@@ -281,7 +281,7 @@ def test_exports_join_an_erasure_and_a_whitening(of_toy_texts, target, whitening
 
 
 @pytest.mark.filterwarnings("ignore:GroupErasure leaves:UserWarning")
-@pytest.mark.parametrize("whitening", [None, Whitening(noise="auto")])
+@pytest.mark.parametrize("whitening", [None, Whitening(power="auto")])
 def test_groups_far_apart_cost_no_digits(whitening):
     X, groups = np.random.default_rng(0).normal(size=(400, 12)), np.repeat(["a", "b"], 200)
     for far in (10.0, 1e4):

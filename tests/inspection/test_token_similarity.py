@@ -14,7 +14,7 @@ A = "How do I dispute an unrecognized chargeback?"
 B = "Unrecognized charges: how can I cancel my card?"
 STEPS = {
     "none": lambda: (),
-    "whitening": lambda: (Whitening(noise="auto"),),
+    "whitening": lambda: (Whitening(power="auto"),),
     "several": lambda: (Normalizer(), Whitening(5), StandardScaler(), PCA(4), Normalizer()),
 }
 

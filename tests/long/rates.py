@@ -192,7 +192,7 @@ def rejection_rate(source, n):
 def shift_p_value(source, n, rate=0.05):
     """The new sample has copies, too."""
     X = source.fitted(n)
-    return rate, shift(Whitening(noise="auto").fit(X), source.fitted(40), X).p_value <= rate
+    return rate, shift(Whitening(power="auto").fit(X), source.fitted(40), X).p_value <= rate
 
 
 def shift_false_alarm(source, n):
@@ -204,7 +204,7 @@ def shift_false_alarm(source, n):
 def shift_of_some_fitted(source, n):
     X = source.fitted(n)
     some = source.rng.permutation(X)[: n // 2]
-    return 0.05, shift(Whitening(noise="auto").fit(X), some, X).p_value <= 0.05
+    return 0.05, shift(Whitening(power="auto").fit(X), some, X).p_value <= 0.05
 
 
 def warning_of_queries(source, n):

@@ -50,7 +50,7 @@ def test_a_search(kind, texts):
         "unfitted": latent(),
         "frozen": FrozenEstimator(latent().fit(texts)),
     }[kind]
-    own = [("whitening", Whitening(16, noise="auto"))]
+    own = [("whitening", Whitening(16, power="auto"))]
     search = CalibrationSearch(model, candidates=own).fit(texts)
     results, pipeline = search.cv_results_, search.best_estimator_
     raw = results["pooling"][0], results["layers"][0], results["candidate"][0]

@@ -61,7 +61,7 @@ def test_a_strong_whitening_is_tried_where_the_mean_has_outliers(outlier, senten
         return found * [1 + outlier / 10, *[1] * 15] + [outlier, *[0] * 15]
 
     search = searched(vectors, sentences, n_texts=60)
-    strong = "Whitening(n_groups='many', noise='auto')"
+    strong = "Whitening(n_groups='many', power='auto')"
     assert (strong in search.cv_results_["calibrator"]) == (outlier > 0)
     for asked in ({"task": "topics"}, {"task": "matches"}, {"n_groups": 3}):
         search = searched(vectors, sentences, n_texts=60, **asked)
@@ -412,7 +412,7 @@ def test_topics_are_smoothed(tiny_bert, sentences):
     search = searched(tiny_bert, sentences, task="topics", **params)
     assert list(search.best_estimator_.named_steps) == ["encode", "calibrate", "smooth"]
     expected = make_pipeline(
-        BertEncoder(tiny_bert), Whitening(noise="auto"), NeighborSmoothing()
+        BertEncoder(tiny_bert), Whitening(power="auto"), NeighborSmoothing()
     ).fit_transform(sentences)
     assert_allclose(search.transform(sentences), expected, rtol=1e-4, atol=1e-4)
 
@@ -420,12 +420,12 @@ def test_topics_are_smoothed(tiny_bert, sentences):
 @pytest.mark.parametrize(
     ("params", "step"),
     [
-        ({"task": "similarity"}, Whitening(noise="auto", n_groups="many")),
+        ({"task": "similarity"}, Whitening(power="auto", n_groups="many")),
         ({"task": "duplicates"}, Whitening(power=0)),
         ({"task": "matches"}, Whitening(power=0)),
-        ({"task": "topics"}, Whitening(noise="auto")),
-        ({"task": "topics", "n_groups": 4}, Whitening(noise="auto", n_groups=4)),
-        ({"n_groups": 4}, Whitening(noise="auto", n_groups=4)),
+        ({"task": "topics"}, Whitening(power="auto")),
+        ({"task": "topics", "n_groups": 4}, Whitening(power="auto", n_groups=4)),
+        ({"n_groups": 4}, Whitening(power="auto", n_groups=4)),
     ],
 )
 @pytest.mark.parametrize("n_words", [2, 12])
@@ -466,7 +466,7 @@ def test_a_number_of_clusters_reaches_the_whitening(tiny_bert, sentences):
     params = {"layers": [3], "pooling": "mean", "n_texts": 100}
     pipeline = searched(tiny_bert, sentences, n_groups=4, **params).best_estimator_
     vectors = pipeline["encode"].transform(sentences)
-    expected = Whitening(noise="auto", n_groups=4).fit(vectors)
+    expected = Whitening(power="auto", n_groups=4).fit(vectors)
     assert pipeline["calibrate"].noise_ == pytest.approx(expected.noise_, rel=1e-4)
 
 

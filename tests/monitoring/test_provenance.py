@@ -23,7 +23,7 @@ def rotation():
 
 def test_another_domain_is_no_other_model(vectors, rotation):
     own, domain = vectors
-    whitening = Whitening(noise="auto").fit(own[:400])
+    whitening = Whitening(power="auto").fit(own[:400])
     for X in (own[400:420], domain[:20], 7 * domain[:20]):
         assert provenance(whitening, X).is_same_model
         found = provenance(whitening, X @ rotation)
@@ -33,7 +33,7 @@ def test_another_domain_is_no_other_model(vectors, rotation):
 
 def test_rows_of_another_model_are_found(vectors, rotation):
     own = vectors[0]
-    whitening = Whitening(noise="auto").fit(own[:400])
+    whitening = Whitening(power="auto").fit(own[:400])
     mixed = np.vstack([own[400:], own[:5] @ rotation, np.zeros((1, 384))])
     with pytest.warns(UserWarning, match="1 of 106 vectors are zero"):
         found = provenance(whitening, mixed)
@@ -43,7 +43,7 @@ def test_rows_of_another_model_are_found(vectors, rotation):
 
 def test_bad_vectors_are_refused(vectors):
     own = vectors[0]
-    whitening = Whitening(noise="auto").fit(own)
+    whitening = Whitening(power="auto").fit(own)
     with pytest.raises(ValueError, match="X has 10 features, but Whitening is expecting 384"):
         provenance(whitening, own[:, :10])
     with pytest.raises(ValueError, match="X contains NaN"):
@@ -58,7 +58,7 @@ def test_bad_vectors_are_refused(vectors):
 def test_narrow_vectors_are_refused(vectors):
     own = vectors[0]
     for width in (128, 64, 32):
-        whitening = Whitening(noise="auto").fit(own[:, :width])
+        whitening = Whitening(power="auto").fit(own[:, :width])
         with pytest.raises(
             ValueError, match=f"Vectors of {width} columns like these do not identify"
         ):
@@ -69,7 +69,7 @@ def test_rotated_vectors_are_foreign_wherever_it_answers(vectors):
     own, domain = vectors
     answers, rng = 0, np.random.default_rng(0)
     for width in (192, 256, 384):
-        whitening = Whitening(noise="auto").fit(own[:, :width])
+        whitening = Whitening(power="auto").fit(own[:, :width])
         try:
             assert provenance(whitening, domain[:20, :width]).is_same_model
         except ValueError:
@@ -93,5 +93,5 @@ def test_the_distance_is_the_formula_with_shrunk_covariances():
     home = np.log(((X @ inverse) * X).sum() / (X**2).sum())
     elsewhere = np.log(np.trace(inverse) / 200)
     scores = np.log(((new @ inverse) * new).sum(axis=1) / (new**2).sum(axis=1))
-    found = provenance(Whitening(noise="auto").fit(X), new).distances
+    found = provenance(Whitening(power="auto").fit(X), new).distances
     np.testing.assert_allclose(found, (scores - home) / (elsewhere - home), atol=1e-9)

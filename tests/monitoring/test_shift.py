@@ -86,7 +86,7 @@ def test_p_values_of_no_change_are_uniform(n_old, n_new, tails):
 def test_p_values_of_no_change_are_uniform_on_real_vectors(sentences):
     def draw(rng):
         X = rng.permutation(sentences[0][:, :64])
-        return shift(Whitening(noise="auto").fit(X[:50]), X[50:120], X[:50]).p_value
+        return shift(Whitening(power="auto").fit(X[:50]), X[50:120], X[:50]).p_value
 
     assert is_uniform(draw)
 
@@ -110,13 +110,13 @@ def test_no_change_is_rarely_called_one(kind):
         rng = np.random.default_rng(seed)
         X = drawn(kind, 60, rng)
         new = X[:30] if kind == "fitted" else drawn(kind, 40, rng)
-        found.append(shift(Whitening(noise="auto").fit(X), new, X).p_value <= 0.05)
+        found.append(shift(Whitening(power="auto").fit(X), new, X).p_value <= 0.05)
     assert np.mean(found) < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 60)
 
 
 def test_a_few_foreign_texts_are_seen(sentences):
     X, foreign = (np.random.default_rng(0).permutation(Z) for Z in sentences)
-    whitening = Whitening(noise="auto").fit(X[:200])
+    whitening = Whitening(power="auto").fit(X[:200])
     assert shift(whitening, X[200:], X[:200]).p_value > 0.05
     mixed = shift(whitening, np.vstack([X[200:], foreign[:28]]), X[:200])
     assert mixed.is_shifted
@@ -130,7 +130,7 @@ def test_skewed_vectors_and_copies_are_no_error(of):
         rng = np.random.default_rng(seed)
         old, new = (np.exp(rng.normal(size=(n, 16))) + 0.5 for n in (48 // of, 40 // of))
         old, new = (np.repeat(X, of, axis=0) for X in (old, new))
-        assert shift(Whitening(noise="auto").fit(old), new, old).p_value > 0.0002
+        assert shift(Whitening(power="auto").fit(old), new, old).p_value > 0.0002
 
 
 def test_mapped_vectors_are_shifted(sentences):
@@ -142,7 +142,7 @@ def test_mapped_vectors_are_shifted(sentences):
 
 def test_one_vector_is_no_sample_however_often_it_comes(X):
     """As from an encoder that is stuck, even at the mean of the fit."""
-    whitening = Whitening(noise="auto").fit(X)
+    whitening = Whitening(power="auto").fit(X)
     with pytest.raises(ValueError, match=r"n_samples=30, 1 of them diff.* one vector"):
         shift(whitening, np.tile(X.mean(axis=0), (30, 1)), X)
 
@@ -154,9 +154,9 @@ def test_genres_are_told_apart_on_real_vectors(sts_home, minilm):
     X, Y = (BertEncoder(minilm).fit_transform(texts) for texts in (captions, news))
     mixed = np.random.default_rng(0).permutation(np.vstack([X, Y]))
     same = mixed[:160], mixed[160:]
-    assert not shift(Whitening(noise="auto").fit(same[0]), *same[::-1]).is_shifted
+    assert not shift(Whitening(power="auto").fit(same[0]), *same[::-1]).is_shifted
     for kept in (None, 32):
-        whitening = Whitening(kept, noise="auto", shrinkage="auto").fit(X[:110])
+        whitening = Whitening(kept, power="auto", shrinkage="auto").fit(X[:110])
         assert shift(whitening, Y, X[:110]).is_shifted
         distance = mahalanobis(whitening, np.vstack([X[110:], Y]))
         assert roc_auc_score([0] * 50 + [1] * 160, distance) > 0.95
@@ -180,11 +180,11 @@ def topics():
 
 def test_new_topics_are_seen_by_their_neighbors(topics):
     fitted, new, is_new = topics
-    found = shift(Whitening(noise="auto").fit(fitted), new, fitted)
+    found = shift(Whitening(power="auto").fit(fitted), new, fitted)
     assert found.is_shifted
     assert roc_auc_score(is_new, found.novelty) > 0.95
     assert abs(found.start - 100) <= 10
-    usual = shift(Whitening(noise="auto").fit(fitted), new[:100], fitted)
+    usual = shift(Whitening(power="auto").fit(fitted), new[:100], fitted)
     assert not usual.is_shifted
     assert usual.start is None
     assert usual.novelty.mean() == pytest.approx(100 / 500, abs=0.05)
@@ -204,14 +204,14 @@ def test_small_topics_are_seen_where_means_and_distances_are_equal():
             return vectors + 0.15 * rng.normal(size=(n, 30))
 
         fitted, new = of(600, 0, 30), np.vstack([of(180, 0, 30), of(60, 30, 40)])
-        found.append(shift(Whitening(noise="auto").fit(fitted), new, fitted).is_shifted)
+        found.append(shift(Whitening(power="auto").fit(fitted), new, fitted).is_shifted)
     assert np.mean(found) >= 0.75
 
 
 def test_all_new_vectors_start_at_once(topics):
     fitted, _, _ = topics
     new = of_topics(np.random.default_rng(2), 100, range(30, 40))
-    found = shift(Whitening(noise="auto").fit(fitted), new, fitted)
+    found = shift(Whitening(power="auto").fit(fitted), new, fitted)
     assert (found.is_shifted, found.start) == (True, 0)
 
 
@@ -221,13 +221,13 @@ def test_near_copies_within_a_sample_are_no_change():
         X, new = rng.normal(size=(100, 30)), rng.normal(size=(60, 30))
         X, new = (np.repeat(Z[::2], 2, axis=0) for Z in (X, new))
         X, new = (Z + 0.1 * rng.normal(size=Z.shape) for Z in (X, new))
-        found.append(shift(Whitening(noise="auto").fit(X), new, X).p_value)
+        found.append(shift(Whitening(power="auto").fit(X), new, X).p_value)
     assert np.mean(np.less(found, 0.05)) < 0.2
 
 
 def test_a_report_shows_what_is_new_and_since_when(topics):
     fitted, new, is_new = topics
-    found = shift(Whitening(noise="auto").fit(fitted), new, fitted)
+    found = shift(Whitening(power="auto").fit(fitted), new, fitted)
     texts = [f"a {'rocket' if kind else 'dog'} {i}" for i, kind in enumerate(is_new)]
     old = ["a dog"] * 400
     report = found.report(texts, old, when=[f"day {i}" for i in range(200)], n_texts=3)
@@ -238,7 +238,7 @@ def test_a_report_shows_what_is_new_and_since_when(topics):
     shown = report.split("fitted texts:\n")[1].splitlines()
     assert len(shown) == 3
     assert all("rocket" in line for line in shown)
-    usual = shift(Whitening(noise="auto").fit(fitted), new[:100], fitted)
+    usual = shift(Whitening(power="auto").fit(fitted), new[:100], fitted)
     assert usual.report(texts[:100], old).startswith("No change is seen: p = ")
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         found.report(texts[:-1], old)

@@ -190,7 +190,7 @@ def test_vectors_that_are_not_finite_or_sparse_are_refused(pairs):
 
 
 def with_erasure(encoder):
-    return make_pipeline(encoder, GroupErasure(), Whitening(noise="auto"))
+    return make_pipeline(encoder, GroupErasure(), Whitening(power="auto"))
 
 
 @pytest.mark.filterwarnings("ignore:[12] of 2 groups have fewer")

@@ -174,7 +174,7 @@ def test_a_fit_asks_for_each_text_once(name, wrap):
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_zero_vector_of_any_step_is_no_content(frozen):
     """Of a function that is no encoder of this package, before a step that moves it."""
-    encoder = make_pipeline(FunctionTransformer(letters), Whitening(noise="auto"))
+    encoder = make_pipeline(FunctionTransformer(letters), Whitening(power="auto"))
     texts = [*TEXTS, "!?", "..."]
     if frozen:
         encoder = FrozenEstimator(encoder.fit(TEXTS))
@@ -190,13 +190,13 @@ def test_the_whitening_is_fitted_on_content_alone_and_only_if_there_is_none():
     space = TextSpace(letters)
     with pytest.warns(UserWarning, match="1 of 81 texts have no content"):
         vectors = space.whiten(space.fit_vectors(texts))
-    expected = Whitening(noise="auto").fit_transform(letters(TEXTS))
+    expected = Whitening(power="auto").fit_transform(letters(TEXTS))
     assert_allclose(vectors[:80], expected, atol=1e-12)
     assert not vectors[80].any()
     assert_allclose(space.vectors(texts), vectors, atol=1e-12)
     assert_allclose(space.pipeline.transform(TEXTS), expected, atol=1e-6)
     assert not space.is_frozen
-    own = TextSpace(make_pipeline(Shifted(), make_pipeline(Whitening(noise="auto"))))
+    own = TextSpace(make_pipeline(Shifted(), make_pipeline(Whitening(power="auto"))))
     vectors = own.fit_vectors(TEXTS)
     assert calibrates(own.encoder)
     assert own.whiten(vectors) is vectors

@@ -47,7 +47,7 @@ class NormalizingFlow(
     are mostly noise. For graded similarity of a language model that was never trained for it,
     this default, which is that of the paper's code, gains as much as exact whitening or more.
     On an output that was trained for similarity it makes search and clustering worse;
-    ``NormalizingFlow(noise="auto")`` scores there like ``Whitening(noise="auto")``.
+    ``NormalizingFlow(power="auto")`` scores there like ``Whitening(power="auto")``.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class NormalizingFlow(
         with a level, by which axes are multiplied by ``(λ / (λ + level))^(1/2)``.
     n_groups : int, "many" or None, default=None
         Approximate number of groups that the vectors should distinguish, as in
-        :class:`Whitening`. It needs ``noise="auto"``.
+        :class:`Whitening`. It needs ``power="auto"``.
     learning_rate : float, default=1e-3
         Learning rate of Adam without bias correction and with a weight decay of 0.01, as in
         BERT-flow's code.
@@ -119,7 +119,7 @@ class NormalizingFlow(
     :meth:`transform` this dimension of z stays near 0. With `noise`, the same holds for an axis
     whose variance is below the rounding error of the largest: columns need similar units.
 
-    An untrained flow with ``noise="auto"`` equals ``Whitening(noise="auto")`` up to the order
+    An untrained flow with ``power="auto"`` equals ``Whitening(power="auto")`` up to the order
     of the dimensions and a common factor. No axis is multiplied by less than 1e-3.
 
     After an error in :meth:`fit` the estimator is not fitted, and after one in
@@ -348,7 +348,7 @@ class NormalizingFlow(
         tags = super().__sklearn_tags__()
         tags.transformer_tags.calibrates = True
         tags.transformer_tags.not_linear = (
-            "a normalizing flow. Calibrate with Whitening(noise='auto')"
+            "a normalizing flow. Calibrate with Whitening(power='auto')"
         )
         return tags
 

@@ -36,7 +36,7 @@ class GroupErasure(
     With group means m_g, the overall mean m, and rows Q that are an orthonormal basis of the
     span of ``m_g - m``, vectors become ``x' = x - Qᵀ Q (x - m)``: all groups have the mean m,
     and no linear classifier distinguishes them better than by their sizes ([1]_, theorem 3.1).
-    Mapping a vector does not need its group. Put the step before ``Whitening(noise="auto")``;
+    Mapping a vector does not need its group. Put the step before ``Whitening(power="auto")``;
     20 samples per group give most of the gain.
 
     A single group, as without `groups`, has nothing to project out: its mean is subtracted.
@@ -79,7 +79,7 @@ class GroupErasure(
     >>> X = np.random.default_rng(0).normal(size=(300, 8))
     >>> X[:100] += 3
     >>> with config_context(enable_metadata_routing=True):
-    ...     pipeline = make_pipeline(GroupErasure(), Whitening(noise="auto"))
+    ...     pipeline = make_pipeline(GroupErasure(), Whitening(power="auto"))
     ...     Z = pipeline.fit_transform(X, groups=languages)
     >>> np.allclose(Z[:100].mean(axis=0), Z[100:].mean(axis=0))
     True

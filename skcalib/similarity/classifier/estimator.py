@@ -56,7 +56,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     ----------
     encoder : transformer of texts, or any encoder of texts
         Such as `BertEncoder`, or a model's folder, see `TextEncoder`. It is cloned and fitted;
-        a ``FrozenEstimator`` keeps its fit. A ``Whitening(noise="auto")`` follows it, whose
+        a ``FrozenEstimator`` keeps its fit. A ``Whitening(power="auto")`` follows it, whose
         power depends on the number of labels, see Notes, unless it is a pipeline with a
         `Whitening` or a `NormalizingFlow`.
     class_names : list of str, mapping, or None, default=None

@@ -45,7 +45,7 @@ class Duplicates(TextInput, VersionedState, BaseEstimator):
     encoder : transformer of texts, any encoder of texts, or None, default=None
         With an encoder, such as `BertEncoder` or a model's folder (see `TextEncoder`), `fit`
         accepts texts. The encoder is cloned and fitted; a ``FrozenEstimator`` keeps its fit. A
-        ``Whitening(noise="auto")`` follows it, unless it is a pipeline with a `Whitening` or a
+        ``Whitening(power="auto")`` follows it, unless it is a pipeline with a `Whitening` or a
         `NormalizingFlow`. With None, `fit` accepts vectors, as the last step of a pipeline.
     false_pairs : float, default=20
         Expected number of unrelated pairs that are listed, among all pairs of distinct texts.

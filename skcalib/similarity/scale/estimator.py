@@ -51,7 +51,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
     encoder : any encoder of texts, transformer of vectors, or None, default=None
         What makes the vectors that are compared; it is cloned and fitted. For texts it is any
         encoder, such as a pipeline of `BertEncoder` and `Whitening`, or a model's folder, see
-        `TextEncoder`. For vectors it is their calibration, such as ``Whitening(noise="auto")``.
+        `TextEncoder`. For vectors it is their calibration, such as ``Whitening(power="auto")``.
         The pairs that a calibration was fitted on are less similar than new ones. Therefore
         those are counted that were left out of its fit, as new pairs are. With None, the
         vectors are compared as they are, and no calibration was fitted on them.
@@ -113,7 +113,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
     >>> from skcalib import BertEncoder, Whitening
     >>> from skcalib.datasets import load_questions
     >>> from sklearn.pipeline import make_pipeline
-    >>> encoder = make_pipeline(BertEncoder("minilm"), Whitening(noise="auto"))
+    >>> encoder = make_pipeline(BertEncoder("minilm"), Whitening(power="auto"))
     >>> scale = SimilarityScale(encoder).fit(load_questions().data)
     >>> bool(0.3 < scale.threshold(0.01) < 0.9)
     True

@@ -15,7 +15,7 @@ from skcalib.similarity.details import mild_whitening
 from skcalib.similarity.search.hubs import bank_of, gate, n_nearest, repeatability
 from skcalib.similarity.search.steps import HALF, Affine, HubColumns, two_columns
 
-# Share of a mean that is subtracted, as `Whitening(noise="auto")` does: in a skewed collection
+# Share of a mean that is subtracted, as `Whitening(power="auto")` does: in a skewed collection
 # the mean lies in the largest group, which would lose its direction with all of it.
 CENTERING = 0.8
 

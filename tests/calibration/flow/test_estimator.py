@@ -23,7 +23,7 @@ from skcalib.datasets import fetch_sts
         NormalizingFlow(),
         NormalizingFlow(
             device="cpu",
-            noise="auto",
+            power="auto",
             n_levels=3,
             max_epochs=2,
             validation_fraction=0.2,
@@ -458,7 +458,7 @@ def test_a_fit_on_few_rows_warns(noise, method):
 
 def test_densities_along_axes_need_two_rows_for_each():
     X = np.random.default_rng(0).normal(size=(90, 20))
-    flow = NormalizingFlow(noise="auto", random_state=0)
+    flow = NormalizingFlow(power="auto", random_state=0)
     few = flow.fit(X[:39])
     few.transform(X)
     for density in (few.score_samples, few.score, lambda _: few.sample(2)):

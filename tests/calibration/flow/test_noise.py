@@ -67,7 +67,7 @@ def test_flow_trains_axes_without_variance_on_noise(rows, seed):
 
 
 def test_noise_leaves_density_training_and_samples_alone(rows):
-    one, other = _flow(noise=0.5).fit(rows), _flow(noise="auto").fit(rows)
+    one, other = _flow(noise=0.5).fit(rows), _flow(power="auto").fit(rows)
     assert one.noise_ != other.noise_
     assert one.loss_curve_ == other.loss_curve_
     np.testing.assert_array_equal(one.score_samples(rows), other.score_samples(rows))
@@ -90,8 +90,8 @@ def test_no_gain_is_too_small_to_invert():
 @pytest.mark.parametrize(
     ("settings", "row", "message"),
     [
-        ({"noise": "auto"}, np.zeros(6), r"All 9 samples are equal.*or set noise=0"),
-        ({"noise": "auto"}, 1e200, r"overflow float64.* Scale X down"),
+        ({"power": "auto"}, np.zeros(6), r"All 9 samples are equal.*or set noise=0"),
+        ({"power": "auto"}, 1e200, r"overflow float64.* Scale X down"),
         ({"noise": 0.0}, 1e200, r"overflow float64\. Scale X .* or drop"),
         ({"noise": 0.5, "n_groups": 4}, 1.0, r"n_groups=4 and noise=0\.5.*'auto'"),
     ],

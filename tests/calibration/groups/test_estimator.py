@@ -129,8 +129,8 @@ def test_numbers_do_not_join_their_names(X):
 
 def test_groups_are_routed_through_a_pipeline(X, groups):
     erased = GroupErasure().fit_transform(X, groups=groups)
-    expected = Whitening(noise="auto").fit_transform(erased)
-    pipeline = make_pipeline(GroupErasure(), Whitening(noise="auto"))
+    expected = Whitening(power="auto").fit_transform(erased)
+    pipeline = make_pipeline(GroupErasure(), Whitening(power="auto"))
     assert_array_equal(pipeline.fit_transform(X, grouperasure__groups=groups), expected)
     with config_context(enable_metadata_routing=True):
         assert_array_equal(pipeline.fit(X, groups=groups).transform(X), expected)

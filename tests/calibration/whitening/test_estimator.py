@@ -49,7 +49,7 @@ def float64_whitening(X, k=None):
     [
         Whitening(),
         Whitening(n_components=0.9, shrinkage="auto", power=0.5),
-        Whitening(noise="auto"),
+        Whitening(power="auto"),
         Whitening(noise=0.5, method="zca"),
     ]
 )
@@ -164,7 +164,7 @@ def with_outliers(size, n=3000, d=200):
     return np.random.default_rng(0).normal(size=(n, d)) + 0.5 + size * np.eye(d)[0]
 
 
-@pytest.mark.parametrize("given", [{}, {"noise": 0.02}, {"noise": "auto", "power": 0.5}])
+@pytest.mark.parametrize("given", [{}, {"noise": 0.02}, {"power": "auto", "power": 0.5}])
 def test_a_number_of_clusters_beside_figures_is_refused(X, given):
     whitening = Whitening(n_groups=4, **given)
     with pytest.raises(ValueError, match=r"n_groups=4 and (noise|power)=.*'auto'"):
@@ -173,7 +173,7 @@ def test_a_number_of_clusters_beside_figures_is_refused(X, given):
 
 
 def strength_of(X):
-    whitening = Whitening(noise="auto").fit(X)
+    whitening = Whitening(power="auto").fit(X)
     return whitening.power_, whitening.level_ / X.var(axis=0).sum(), whitening.centering_
 
 
@@ -221,7 +221,7 @@ def test_a_share_of_the_mean_is_subtracted(X, centering):
 def test_unrelated_pairs_keep_a_small_part_of_their_cosine():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 200)) + 1
-    Z = Whitening(noise="auto").fit(X[:1000]).transform(X[1000:])
+    Z = Whitening(power="auto").fit(X[:1000]).transform(X[1000:])
     assert np.mean(Z[:500] @ Z[500:].T) / np.mean(X[1000:1500] @ X[1500:].T) == pytest.approx(
         0.04, rel=0.1
     )
@@ -230,7 +230,7 @@ def test_unrelated_pairs_keep_a_small_part_of_their_cosine():
 @pytest.mark.parametrize("offset", [0.0, 1.0, 5.0, 50.0])
 def test_the_mean_cosine_that_is_left_is_a_fifth_at_most(offset):
     X = np.random.default_rng(0).normal(size=(2000, 100)) + offset
-    whitening = Whitening(noise="auto").fit(X)
+    whitening = Whitening(power="auto").fit(X)
     assert 0.8 <= whitening.centering_ < 1
     Z = whitening.transform(X)
     mean_cosine = np.mean(Z, axis=0) @ np.mean(Z, axis=0) / np.mean(np.sum(Z**2, axis=1))
@@ -241,7 +241,7 @@ def test_the_mean_cosine_that_is_left_is_a_fifth_at_most(offset):
 
 def test_many_groups_take_the_noise_away():
     X = with_outliers(0, n=50)
-    whitening = Whitening(noise="auto", n_groups=10**8).fit(X)
+    whitening = Whitening(power="auto", n_groups=10**8).fit(X)
     assert whitening.centering_ == 1
     Z = whitening.transform(X)
     assert_allclose(cosines(Z), centered_cosines(X, X.mean(axis=0)), atol=1e-5)
@@ -275,7 +275,7 @@ def cosines(Z):
 @pytest.mark.parametrize(("width", "k"), [(60, None), (180, None), (60, 4)])
 def test_cosines_after_automatic_noise_depend_on_neither_scale_nor_width(width, k):
     X = np.random.default_rng(0).normal(size=(9000, width)) * np.logspace(0, -1, width) + 0.3
-    automatic = Whitening(noise="auto", n_groups=k)
+    automatic = Whitening(power="auto", n_groups=k)
     expected = cosines(automatic.fit(X).transform(X[:300]))
     # The shrinkage is toward the identity, which gives zeros some variance.
     for Y, atol in (
@@ -288,9 +288,9 @@ def test_cosines_after_automatic_noise_depend_on_neither_scale_nor_width(width, 
 
 
 def test_a_shrinkage_of_ones_own_is_the_least_that_automatic_noise_takes(X):
-    assert Whitening(noise="auto", shrinkage=0.9).fit(X).shrinkage_ == 0.9
+    assert Whitening(power="auto", shrinkage=0.9).fit(X).shrinkage_ == 0.9
     least = Whitening(shrinkage="auto").fit(X).shrinkage_
-    assert Whitening(noise="auto", shrinkage=least / 2).fit(X).shrinkage_ == least
+    assert Whitening(power="auto", shrinkage=least / 2).fit(X).shrinkage_ == least
 
 
 def test_mahalanobis_is_the_distance_of_the_empirical_covariance(X):
@@ -364,7 +364,7 @@ def test_more_components_than_rank_are_zero_with_a_warning(few):
 @pytest.mark.parametrize("n", [31, 149])
 def test_fewer_than_five_samples_a_feature_warn(n):
     X = np.random.default_rng(0).normal(size=(n, 30))
-    message = r"fewer than 5 samples for each of 30 features.*noise='auto'.*150 samples"
+    message = r"fewer than 5 samples for each of 30 features.*power='auto'.*150 samples"
     for params in ({}, {"n_components": 3}, {"method": "zca"}, {"power": 0.5}):
         with pytest.warns(UserWarning, match=message):
             Whitening(**params).fit(X)
@@ -392,7 +392,7 @@ def test_share_of_variance_keeps_just_enough(X, share):
     assert k == 1 or explained[k - 2] < share
 
 
-@pytest.mark.parametrize("params", [{"noise": "auto"}, {"shrinkage": "auto"}])
+@pytest.mark.parametrize("params", [{"power": "auto"}, {"shrinkage": "auto"}])
 def test_few_samples_of_an_isotropic_source_keep_every_direction(few, params):
     new = np.random.default_rng(2).normal(size=(500, 30)) + 3
     Z = Whitening(**params).fit(few).transform(new)
@@ -406,7 +406,7 @@ def test_few_samples_of_an_isotropic_source_keep_every_direction(few, params):
 
 @pytest.mark.parametrize("batches", [1, 2, 7, range(1, 60)], ids=["1", "2", "7", "of a row"])
 @pytest.mark.parametrize(
-    "params", [{}, {"shrinkage": "auto"}, {"noise": "auto"}, {"noise": "auto", "n_groups": 4}]
+    "params", [{}, {"shrinkage": "auto"}, {"power": "auto"}, {"power": "auto", "n_groups": 4}]
 )
 def test_partial_fit_equals_fit(X, batches, params):
     whole = Whitening(**params).fit(X)
@@ -468,7 +468,7 @@ def test_more_components_than_features_are_refused(X, learn):
     ],
 )
 def test_bad_input_leaves_the_estimator_unfitted(X, spoil, message):
-    for params in ({}, {"noise": "auto"}, {"noise": "auto", "n_groups": 3}):
+    for params in ({}, {"power": "auto"}, {"power": "auto", "n_groups": 3}):
         whitening = Whitening(**params).fit(X)
         with pytest.raises(ValueError, match=message):
             whitening.fit(spoil(X))
@@ -505,7 +505,7 @@ def test_refit_forgets_everything(X):
     assert whitening.n_features_in_ == 8
 
 
-@pytest.mark.parametrize("params", [{"noise": "auto"}, {"n_components": 3, "method": "zca"}])
+@pytest.mark.parametrize("params", [{"power": "auto"}, {"n_components": 3, "method": "zca"}])
 @pytest.mark.parametrize("name", ATTRIBUTES)
 def test_attributes_in_parts_are_those_of_the_whole(X, params, name):
     parts = Whitening(**params).fit(3 * X[:100]).merge(Whitening(**params).fit(X[100:200]))
@@ -517,11 +517,11 @@ def test_attributes_in_parts_are_those_of_the_whole(X, params, name):
 
 def test_partial_fit_refuses_parameters_that_exclude_each_other(X):
     whitening = Whitening(n_groups=3, noise=0.1)
-    with pytest.raises(ValueError, match="n_groups needs noise='auto'"):
+    with pytest.raises(ValueError, match="n_groups needs power='auto'"):
         whitening.partial_fit(X)
     assert not hasattr(whitening, "n_samples_seen_")
     expected = whitening.set_params(n_groups=None).partial_fit(X).transform(X)
-    with pytest.raises(ValueError, match="n_groups needs noise='auto'"):
+    with pytest.raises(ValueError, match="n_groups needs power='auto'"):
         whitening.set_params(n_groups=3).partial_fit(2 * X)
     assert_array_equal(whitening.transform(X), expected)
 
@@ -556,7 +556,7 @@ def test_parameters_are_those_of_the_last_call_that_learned(X, learn, looks):
 
 def test_a_pickle_holds_the_covariance_and_its_axes_once():
     X = np.random.default_rng(0).normal(size=(500, 384)).astype(np.float32)
-    whitening = Whitening(noise="auto").fit(X)
+    whitening = Whitening(power="auto").fit(X)
     whitening.transform(X[:2])
     assert len(pickle.dumps(whitening)) < 2.5e6  # two matrices of 384 x 384 in float64
 

@@ -37,11 +37,11 @@ def test_grid_costs_one_decomposition_per_training_set(X, decompositions):
 
 
 def test_a_recalled_fit_is_the_computed_one_and_goes_on_from_there(X, decompositions):
-    first, second = (Whitening(3, noise="auto").fit(X) for _ in range(2))
+    first, second = (Whitening(3, power="auto").fit(X) for _ in range(2))
     assert len(decompositions) == 1
     expected = first.transform(X)
     assert_array_equal(second.transform(X), expected)
-    fresh = Whitening(3, noise="auto").partial_fit(X).partial_fit(X + 1)
+    fresh = Whitening(3, power="auto").partial_fit(X).partial_fit(X + 1)
     assert_allclose(second.partial_fit(X + 1).transform(X), fresh.transform(X), rtol=1e-5)
     assert_array_equal(first.transform(X), expected)
 

@@ -335,11 +335,11 @@ def test_encoders_are_chosen_by_cross_validation():
 
 
 def test_a_calibration_by_the_stored_questions_warns():
-    pipeline = make_pipeline(TextEncoder(vectors), Whitening(noise="auto"))
+    pipeline = make_pipeline(TextEncoder(vectors), Whitening(power="auto"))
     model = NearestAnswer(pipeline, false_positive_rate=0.1)
     with pytest.warns(UserWarning, match="is calibrated on the stored questions"):
         model.fit(STORED, truth(STORED))
-    frozen = make_pipeline(TextEncoder(vectors), Whitening(noise="auto"))
+    frozen = make_pipeline(TextEncoder(vectors), Whitening(power="auto"))
     model = NearestAnswer(FrozenEstimator(frozen.fit(LOG)), false_positive_rate=0.1)
     model.fit(STORED, truth(STORED))
     asked = texts_of(range(40), [30])

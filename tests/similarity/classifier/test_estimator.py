@@ -98,7 +98,7 @@ def test_each_text_and_each_name_is_encoded_once():
 def test_a_new_text_is_encoded_once_where_a_pipeline_calibrates():
     """It is compared before and after the calibration."""
     counting = Counting(vectors)
-    encoder = make_pipeline(TextEncoder(counting), Whitening(noise="auto"))
+    encoder = make_pipeline(TextEncoder(counting), Whitening(power="auto"))
     model = ZeroShotClassifier(encoder, TOPICS, rejection_rate=0.1).fit(texts_of())
     counting.asked.clear()
     new = texts_of(start=1000)[:5]
@@ -218,7 +218,7 @@ def test_texts_without_label_do_not_drag_classes_that_are_no_topics():
         X[:, 0] += 5 * topic
         X[:, 1] += 3 * side
         vectors = TextEncoder(lambda texts, X=X: X[[int(text) for text in texts]])
-        encoder = make_pipeline(vectors, Whitening(noise="auto"))
+        encoder = make_pipeline(vectors, Whitening(power="auto"))
         labels = np.full(2000, None)
         for s in (0, 1):  # more labels of a class are of one topic
             for t, n in ((s, 5), (1 - s, 3)):
@@ -327,7 +327,7 @@ def test_a_circle_of_neighbors_is_no_single_text():
 def test_names_move_to_the_mean_without_the_text_that_is_judged():
     """With few texts, a judged text that moved them would seem nearer than a new one."""
     frozen = FrozenEstimator(
-        make_pipeline(TextEncoder(vectors), Whitening(noise="auto")).fit(texts_of())
+        make_pipeline(TextEncoder(vectors), Whitening(power="auto")).fit(texts_of())
     )
     shares = []
     for draw in range(40):
@@ -499,7 +499,7 @@ def test_pickles_and_clones(tiny_bert, words):
 
 def test_a_pipeline_that_calibrates_is_not_calibrated_again(tiny_bert, words):
     texts = [" ".join(np.random.default_rng(i).choice(words, 6)) for i in range(40)]
-    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(4, noise="auto")).fit(texts)
+    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(4, power="auto")).fit(texts)
     nested = make_pipeline(pipeline, "passthrough")
     for encoder in (pipeline, FrozenEstimator(pipeline), nested):
         model = ZeroShotClassifier(encoder, list(words[:3])).fit(texts)
@@ -514,7 +514,7 @@ def test_a_pipeline_that_calibrates_is_not_calibrated_again(tiny_bert, words):
 def test_scikit_learn_tunes_its_encoder_on_a_pool_partly_labeled(tiny_bert, words):
     texts = [" ".join(np.random.default_rng(i).choice(words, 6)) for i in range(60)]
     y = [i % 3 if i % 2 else None for i in range(60)]
-    encoder = make_pipeline(BertEncoder(tiny_bert), Whitening(noise="auto"))
+    encoder = make_pipeline(BertEncoder(tiny_bert), Whitening(power="auto"))
     grid = {"encoder__bertencoder__layers": [1, 3], "encoder__whitening__noise": [0.01, "auto"]}
     folds = KFold(3, shuffle=True, random_state=0)
     search = GridSearchCV(ZeroShotClassifier(encoder), grid, cv=folds, error_score="raise")
@@ -559,7 +559,7 @@ def test_texts_of_another_domain_belong_to_no_class(whitened):
     labels = np.full(len(texts), None, object)
     labels[::6] = [str(part) for part in parts[::6]]
     encoder = BertEncoder("minilm")
-    encoder = make_pipeline(encoder, Whitening(noise="auto")) if whitened else encoder
+    encoder = make_pipeline(encoder, Whitening(power="auto")) if whitened else encoder
     model = ZeroShotClassifier(encoder, rejection_rate=0.05)
     model.fit(texts[::2].tolist(), labels[::2])
     assert np.mean(model.predict(load_questions().data.tolist()) == "other") > 0.95

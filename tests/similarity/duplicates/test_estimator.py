@@ -435,7 +435,7 @@ def test_texts_in_any_container_and_order_give_the_same_groups(texts):
 def test_the_encoder_is_calibrated_unless_it_is(texts):
     bare = Duplicates(TextEncoder(words_as_vectors)).fit(texts)
     assert isinstance(bare.encoder_[-1], Whitening)
-    pipeline = make_pipeline(TextEncoder(words_as_vectors), Whitening(noise="auto"))
+    pipeline = make_pipeline(TextEncoder(words_as_vectors), Whitening(power="auto"))
     own = Duplicates(pipeline).fit(texts)
     assert own.threshold_ == bare.threshold_
     fitted = FrozenEstimator(pipeline.fit(sorted({*texts})))

@@ -84,7 +84,7 @@ def test_equal_rows_count_once(X):
         SimilarityScale().fit(np.tile(X[:1], (9, 1)))
 
 
-@pytest.mark.parametrize("whitening", [Whitening(shrinkage="auto"), Whitening(noise="auto")])
+@pytest.mark.parametrize("whitening", [Whitening(shrinkage="auto"), Whitening(power="auto")])
 @pytest.mark.parametrize("n", [60, 400])
 def test_pairs_are_left_out_of_the_fit_of_a_calibration(whitening, n):
     """Per pair both texts, per query the query; the rates are those of new vectors.
@@ -106,19 +106,19 @@ def test_pairs_are_left_out_of_the_fit_of_a_calibration(whitening, n):
 
 
 def test_a_frozen_calibration_and_queries_need_no_other_fit(X):
-    fitted = Whitening(noise="auto").fit(X[:700])
+    fitted = Whitening(power="auto").fit(X[:700])
     plain = SimilarityScale().fit(fitted.transform(X[700:]))
     scale = SimilarityScale(FrozenEstimator(fitted)).fit(X[700:])
     assert scale.threshold(0.01) == plain.threshold(0.01)
     queries = queries_of(X)
-    scale = SimilarityScale(Whitening(noise="auto")).fit(X, unanswerable=queries)
+    scale = SimilarityScale(Whitening(power="auto")).fit(X, unanswerable=queries)
     Z, Q = (scale.encoder_.transform(V) for V in (X, queries))
     by_hand = SimilarityScale().fit(Z, unanswerable=Q)
     for per in ("pair", "query"):
         assert scale.threshold(0.01, per=per) == by_hand.threshold(0.01, per=per)
     with pytest.raises(ValueError, match="got 4 distinct vectors and a calibration"):
-        SimilarityScale(Whitening(noise="auto")).fit(X[:4])
-    few = SimilarityScale(Whitening(noise="auto")).fit(X[:5])
+        SimilarityScale(Whitening(power="auto")).fit(X[:4])
+    few = SimilarityScale(Whitening(power="auto")).fit(X[:5])
     assert few.n_pairs_ == 10
 
 
@@ -186,7 +186,7 @@ def test_rates_hold_on_real_texts_that_were_not_fitted(minilm, sts_home):
     texts = np.unique(fetch_sts("stsb", "dev", data_home=sts_home).data.ravel())
     vectors = BertEncoder(minilm).fit_transform(texts[::10].tolist())
     fitted, new = vectors[::2], vectors[1::2]
-    whitening = Whitening(noise="auto").fit(fitted)
+    whitening = Whitening(power="auto").fit(fitted)
     scale = SimilarityScale().fit(whitening.transform(fitted))
     cosines = all_cosines(whitening.transform(new))
     for rate in (1e-1, 1e-2, 1e-3):
@@ -402,7 +402,7 @@ def test_a_threshold_is_pickled_without_texts(tiny_bert_copy, texts):
     assert pickle.loads(content).threshold(0.3) == scale.threshold(0.3)
 
 
-@pytest.mark.parametrize("step", [None, Whitening(noise="auto")])
+@pytest.mark.parametrize("step", [None, Whitening(power="auto")])
 def test_texts_that_differ_in_the_last_bit_count_once(X, step):
     again = (X[:400] + 1) * (1 + 1e-7 * np.random.default_rng(0).normal(size=(400, 20)))
     once = SimilarityScale(step).fit(X[:400] + 1)

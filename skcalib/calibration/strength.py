@@ -1,4 +1,4 @@
-"""How strongly mean and directions count: centering, shrinkage, level, noise and power."""
+"""How strongly mean, columns and directions count in a whitening."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import numpy as np
 from skcalib.base import warn
 from skcalib.calibration.moments import Moments, rounding_error
 
+# How far directions are flattened if nothing is known.
+NEUTRAL_POWER = 0.25
 # A number of groups: each text is a group of its own, as in graded similarity.
 MANY = "many"
 # The mean of an output that was trained for cosines spreads over at least this share of the
 # width. Measured: at least 0.66 in outputs, at most 0.22 in inner layers and raw language
 # models. The second number is for a mean without its constant outliers: 0.75, 0.53.
 LEAST_SPREAD, LEAST_SPREAD_OF_REST = 0.4, 0.63
+# Within this factor of the limit, other samples of the same vectors may be on its other side.
+UNSURE = 1.1
 # Share of a column's variance that is added to its squared mean. It decides where the mean is
 # hardly more than sampling error.
 SHARE_OF_VARIANCE = 0.1
@@ -43,10 +47,14 @@ MASSIVE, WIDE = 0.5, 32
 
 
 @dataclass(frozen=True)
-class Regularized:
-    """A spectrum after shrinkage, and the parameters in use."""
+class Strength:
+    """How strongly mean, columns and directions of a sample count: parameters in use.
 
-    eigenvalues: np.ndarray  # Λ
+    Columns are divided by ``scale``, and their covariance is decomposed.
+    """
+
+    scale: np.ndarray  # (d,)
+    eigenvalues: np.ndarray  # Λ, after shrinkage
     total: float  # variance of the sample, tr Σ
     shrinkage: float
     noise: float  # as a share of the total variance
@@ -75,54 +83,74 @@ class Regularized:
         return flattened * (values / (values + self.noise * self.total))
 
 
-@dataclass(frozen=True)
-class Regularization:
-    """Parameters of `Whitening` that determine how strongly mean and directions count."""
+def spectrum_of(
+    moments: Moments,
+    *,
+    centering: float | str = "auto",
+    shrinkage: float | str = 0.0,
+    noise: float = 0.0,
+    power: float | str = 1.0,
+    n_groups: int | str | None = None,
+) -> tuple[np.ndarray, np.ndarray, Strength]:
+    """Decompose a sample, and choose what parameters of `Whitening` leave open.
 
-    centering: float | str = "auto"
-    shrinkage: float | str = 0.0
-    noise: float | str = 0.0
-    power: float | str = "auto"
-    n_groups: int | str | None = None
+    Returns
+    -------
+    variance : ndarray of shape (d,)
+        Variance along each axis, in decreasing order.
+    axes : ndarray of shape (d, d)
+        In columns.
+    strength : Strength
+    """
+    check_groups(power, noise, n_groups)
+    is_neutral = power == "auto"
+    _check_underflow(moments, order=4 if is_neutral or shrinkage == "auto" else 2)
+    trained = is_neutral and is_trained(moments)
+    sample, scale, intensity = moments, np.ones(len(moments.mean)), 0.0
+    if is_neutral and not trained:
+        scale = column_scale(moments.variances)
+        sample = moments.scaled(scale)
+    variance, axes = sample.spectrum
+    total, level = float(variance.sum()), 0.0
+    share = 1.0 if centering == "auto" else float(centering)
+    if trained:
+        power = 0.0
+        if n_groups not in (None, MANY):
+            noise = noise_of_groups(moments.mean, total, int(n_groups))
+        elif centering == "auto":
+            share -= kept_of_mean(moments.mean, total)
+    elif is_neutral:
+        level = flattening_level(variance, moments.n, n_groups)
+        power = NEUTRAL_POWER if n_groups is None else 1.0
+        noise = noise if n_groups is None else level / (total or 1.0)
+    if shrinkage != "auto":
+        intensity = float(shrinkage)
+    if shrinkage == "auto" or trained:
+        # Noise is chosen for the population's spectrum, so the sample's is corrected too.
+        intensity = max(intensity, ledoit_wolf_shrinkage(moments))
+    eigenvalues = (1 - intensity) * variance + intensity * total / len(variance)
+    used = Strength(scale, eigenvalues, total, intensity, noise, float(power), share, level)
+    return variance, axes, used
 
-    def __post_init__(self) -> None:
-        if self.n_groups is None:
-            return
-        for name in ("noise", "power"):
-            if (value := getattr(self, name)) != "auto":
-                raise ValueError(
-                    f"Got n_groups={self.n_groups!r} and {name}={value!r}; n_groups needs "
-                    f"noise='auto' and power='auto'. Set {name}='auto', or leave out n_groups."
-                )
 
-    def of(self, moments: Moments, variance: np.ndarray) -> Regularized:
-        """Apply to a sample, whose covariance has the eigenvalues ``variance`` (d,)."""
-        estimates = "auto" in (self.shrinkage, self.noise)
-        total = float(variance.sum())
-        _check_underflow(total, order=4 if estimates else 2)
-        is_neutral = self.noise == "auto"
-        trained = is_neutral and is_trained(moments)
-        shrinkage = 0.0 if self.shrinkage == "auto" else float(self.shrinkage)
-        if self.shrinkage == "auto" or trained:
-            # Noise is chosen for the population's spectrum, so the sample's is corrected too.
-            shrinkage = max(shrinkage, ledoit_wolf_shrinkage(moments))
-        eigenvalues = (1 - shrinkage) * variance + shrinkage * total / len(variance)
-        power = float(not trained) if self.power == "auto" else float(self.power)
-        centering = 1.0 if self.centering == "auto" else float(self.centering)
-        level = flattening_level(variance, moments.n, self.n_groups) if is_neutral else 0.0
-        if not is_neutral:
-            noise = float(self.noise)
-        elif self.n_groups is None:
-            noise = 0.0
-        elif trained:
-            noise = noise_level(moments.mean, total, self.n_groups)
-        else:
-            noise = level / (total or 1.0)
-        if trained and power == 0:
-            level = 0.0
-            if self.n_groups in (None, MANY) and self.centering == self.power == "auto":
-                centering -= kept_of_mean(moments.mean, total)
-        return Regularized(eigenvalues, total, shrinkage, noise, power, centering, level)
+def check_groups(power: float | str, noise: float, n_groups: int | str | None) -> None:
+    """Raise a ValueError if a number of groups has nothing to choose."""
+    if n_groups is None or (power == "auto" and noise == 0):
+        return
+    raise ValueError(
+        f"Got n_groups={n_groups!r} with power={power!r} and noise={noise!r}; n_groups chooses "
+        "both. Set power='auto' and noise=0, or leave out n_groups."
+    )
+
+
+def column_scale(variances: np.ndarray) -> np.ndarray:
+    """What columns with these variances are divided by, ``(σ² + median)^(1/2)``.
+
+    Massive activations are columns. They become equal, and columns that are weaker than the
+    median one keep their proportions.
+    """
+    positive = variances[variances > 0]
+    return np.sqrt(variances + (np.median(positive) if len(positive) else 1.0))
 
 
 def ledoit_wolf_shrinkage(moments: Moments) -> float:
@@ -152,13 +180,34 @@ def is_trained(moments: Moments) -> bool:
     .. [1] Timkey & van Schijndel (2021), "All Bark and No Bite: Rogue Dimensions in Transformer
            Language Models Obscure Representational Quality", arXiv:2109.04404.
     """
-    variances = np.diag(moments.covariance())  # of the columns
+    return not moments.is_centered and evenness(moments) >= 1
+
+
+def evenness(moments: Moments) -> float:
+    """How evenly the mean spreads over the columns, as a multiple of the least of an output."""
+    variances = moments.variances
     shares = moments.mean**2 + SHARE_OF_VARIANCE * variances
-    if spread(shares) >= LEAST_SPREAD:
-        return True
     largest = np.argsort(-(moments.mean**2))[: ceil(SHARE_OF_OUTLIERS * len(shares))]
     constant = largest[variances[largest] <= CONSTANT * np.median(variances)]
-    return spread(np.delete(shares, constant)) >= LEAST_SPREAD_OF_REST
+    rest = spread(np.delete(shares, constant))
+    return max(spread(shares) / LEAST_SPREAD, rest / LEAST_SPREAD_OF_REST)
+
+
+def warn_of_verdict(moments: Moments) -> None:
+    """Warn if the mean does not say whether vectors were trained for cosines."""
+    if moments.is_centered:
+        warn(
+            "The vectors have a mean of zero, as if they had been centered or standardized "
+            "before, so power='auto' cannot recognize a trained output and treats them as raw. "
+            "Pass the vectors as the encoder returns them."
+        )
+    elif abs(np.log(evenness(moments))) < np.log(UNSURE):
+        warn(
+            "The mean of these vectors is between that of an output that was trained for "
+            "cosines and that of a raw layer, so another sample may decide otherwise. Encode "
+            "with the pooling that the model was trained with, or set power=0 for a trained "
+            "output."
+        )
 
 
 def spread(values: np.ndarray) -> float:
@@ -167,21 +216,19 @@ def spread(values: np.ndarray) -> float:
     return float(np.exp(-(share @ np.log(share)))) / max(len(share), 1)
 
 
-def flattening_level(variance: np.ndarray, n: float, n_groups: int | str | None) -> float:
+def flattening_level(variance: np.ndarray, n: int, n_groups: int | str | None) -> float:
     """Variance to which stronger directions are flattened: an eigenvalue of the sample.
 
     By default it is the first beyond the hundredth of directions that may be outliers, so that
     these have no influence on it. For a number of groups, about two directions each are equal.
     """
-    determined = int(np.count_nonzero(variance > rounding_error(variance)))
-    if isinstance(n, int):
-        determined = min(determined, n - 1)
+    determined = min(int(np.count_nonzero(variance > rounding_error(variance))), n - 1)
     if n_groups is None:
         place = ceil(SHARE_OF_OUTLIERS * len(variance))
     else:
-        known = min(determined, n // SAMPLES_OF_DIRECTION) if isinstance(n, int) else determined
-        most = int(MOST_DIRECTIONS * known) - 1
-        place = most if n_groups == MANY else min(DIRECTIONS_OF_GROUP * int(n_groups) - 1, most)
+        place = int(MOST_DIRECTIONS * min(determined, n // SAMPLES_OF_DIRECTION)) - 1
+        if n_groups != MANY:
+            place = min(DIRECTIONS_OF_GROUP * int(n_groups) - 1, place)
     return float(variance[max(min(place, determined - 1), 0)])
 
 
@@ -198,14 +245,12 @@ def warn_of_massive_column(variances: np.ndarray) -> None:
         )
 
 
-def noise_level(mean: np.ndarray, total: float, n_groups: int | str) -> float:
+def noise_of_groups(mean: np.ndarray, total: float, n_groups: int) -> float:
     """Noise for a number of groups in a trained output, as a share of the total variance.
 
     The more groups, the more directions distinguish them, and the weaker these are.
     """
-    if n_groups == MANY:
-        return 0.0
-    return SHARE_OF_GROUP / int(n_groups) * cone_width(mean, total) ** CONE_POWER
+    return SHARE_OF_GROUP / n_groups * cone_width(mean, total) ** CONE_POWER
 
 
 def kept_of_mean(mean: np.ndarray, total: float) -> float:
@@ -220,11 +265,12 @@ def cone_width(mean: np.ndarray, total: float) -> float:
     return total / ((float(mean @ mean) + total) or 1.0)
 
 
-def _check_underflow(total_variance: float, order: int) -> None:
+def _check_underflow(moments: Moments, order: int) -> None:
     """Raise a ValueError if float64 has lost digits of moments of this ``order``."""
+    total = float(moments.variances.sum())
     least = (np.finfo(np.float64).tiny / np.finfo(np.float64).eps) ** (2 / order)
-    if 0 < total_variance < least:
+    if 0 < total < least:
         raise ValueError(
-            f"X varies so little, {total_variance**0.5:.3g} in all, that powers of it "
-            f"underflow float64. Scale X up first, to more than {least**0.5:.0e}."
+            f"X varies so little, {total**0.5:.3g} in all, that powers of it underflow float64. "
+            f"Scale X up first, to more than {least**0.5:.0e}."
         )
