@@ -29,7 +29,7 @@ torch and transformers are imported when they are first needed.
 
 from skcalib import datasets, evaluation, export, inspection, metrics, model_selection
 from skcalib.calibration.aligner import SpaceAligner
-from skcalib.calibration.flow.estimator import NormalizingFlow
+from skcalib.calibration.flow import NormalizingFlow
 from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.calibration.whitening import Whitening
