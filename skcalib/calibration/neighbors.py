@@ -158,7 +158,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         if self.neighbors is not None and len(vectors) > k:
             search = clone(self.neighbors).set_params(n_neighbors=k).fit(vectors)
         self.neighbors_, self.vectors_ = search, vectors
-        self.parameters_ = {"n_neighbors": self.n_neighbors, "weight": self.weight}
+        used: dict[str, Any] = {"n_neighbors": self.n_neighbors, "weight": self.weight}
+        self.parameters_ = used
         return self
 
     def transform(self, X: Any) -> np.ndarray:
