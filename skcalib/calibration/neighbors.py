@@ -91,6 +91,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     }
 
     _state_version = 5
+    vectors_: np.ndarray
 
     def __init__(
         self,
