@@ -24,7 +24,8 @@ WIDTH = 32  # of the two hidden layers of a coupling, as in BERT-flow's code
 class Standardize(nn.Module):
     """y = (x - loc) * scale, fixed once from the mean and the deviation of the data.
 
-    With ``rotates``, y = ((x - loc) axes) * scale, the columns of axes being principal axes.
+    With ``rotates``, y = (((x - loc) / units) axes) * scale: the columns of axes are principal
+    axes after a division of the columns of x by their units.
 
     This is ActNorm's data-dependent initialization, kept separate from what is trained: an
     ActNorm learns its shifts in standard deviations. In the data's own units they would diverge
@@ -35,16 +36,22 @@ class Standardize(nn.Module):
     scale: Tensor
     jitter: Tensor
     axes: Tensor | None
+    units: Tensor | None
 
     def __init__(self, n_features: int, rotates: bool):
         super().__init__()
         self.register_buffer("loc", torch.zeros(n_features))
         self.register_buffer("axes", torch.eye(n_features) if rotates else None)
+        self.register_buffer("units", torch.ones(n_features) if rotates else None)
         self.register_buffer("scale", torch.ones(n_features))
         self.register_buffer("jitter", torch.zeros(n_features))
 
     def initialize(
-        self, mean: np.ndarray, deviation: np.ndarray, axes: np.ndarray | None
+        self,
+        mean: np.ndarray,
+        deviation: np.ndarray,
+        axes: np.ndarray | None,
+        units: np.ndarray | None,
     ) -> None:
         """Fix loc and scale. With axes, deviations and columns are along the axes.
 
@@ -59,31 +66,40 @@ class Standardize(nn.Module):
         if axes is None:  # columns may have different units
             magnitude = np.abs(mean)
         else:  # along an axis the roundings of all columns add up, each by its share
-            magnitude = np.hypot(typical, np.sqrt(np.square(mean) @ np.square(axes)))
+            magnitude = np.hypot(typical, np.sqrt(np.square(mean / units) @ np.square(axes)))
         rounding = np.maximum(10.0 * limits.eps * magnitude, limits.tiny**0.75)
         degenerate = deviation <= rounding
         jitter = np.maximum(typical, rounding)
-        units = np.where(degenerate, jitter, deviation)
+        scales = np.where(degenerate, jitter, deviation)
         # A quarter of the range is left for later sums and products.
-        if not limits.tiny**0.75 < units.min() <= units.max() < limits.max**0.75:
+        if not limits.tiny**0.75 < scales.min() <= scales.max() < limits.max**0.75:
             raise ValueError(
                 f"Columns of X have standard deviations of {np.min(deviation):.3g} to "
                 f"{np.max(deviation):.3g}, out of the range of {str(self.loc.dtype)[6:]}. "
                 "Scale X to about 1."
             )
         self.loc.copy_(torch.as_tensor(mean))
-        self.scale.copy_(torch.as_tensor(1.0 / units))
+        self.scale.copy_(torch.as_tensor(1.0 / scales))
         self.jitter.copy_(torch.as_tensor(degenerate * jitter))
         if self.axes is not None:
             self.axes.copy_(torch.as_tensor(axes))
+            self.units.copy_(torch.as_tensor(units))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x - self.loc
-        return (x if self.axes is None else x @ self.axes) * self.scale
+        return (x if self.axes is None else (x / self.units) @ self.axes) * self.scale
 
     def inverse(self, y: Tensor) -> Tensor:
-        x = y / self.scale
-        return (x if self.axes is None else x @ self.axes.T) + self.loc
+        return self.to_columns(y / self.scale) + self.loc
+
+    def to_columns(self, x: Tensor) -> Tensor:
+        """Rotate differences along the axes back to differences of the columns."""
+        return x if self.axes is None else (x @ self.axes.T) * self.units
+
+    def log_determinant(self) -> Tensor:
+        """Logarithm of the Jacobian determinant, that of all rows."""
+        logs = self.scale.log().sum()
+        return logs if self.units is None else logs - self.units.log().sum()
 
 
 class _Linear(nn.Linear):
@@ -174,15 +190,17 @@ class Glow(nn.Module):
         mean: np.ndarray,
         deviation: np.ndarray,
         axes: np.ndarray | None = None,
+        units: np.ndarray | None = None,
         whitening: np.ndarray | None = None,
     ) -> None:
         """Set the starting point, at which all that is trained is the identity.
 
-        A flow that rotates needs principal axes in columns, the deviations along them, and
-        ``whitening``, the factors that the map has in place of 1 / deviation. ``rng`` draws on
+        A flow that rotates needs the deviations along principal axes, the axes in columns, the
+        units of the columns that are rotated, and ``whitening``, the factors that the map has in
+        place of 1 / deviation. ``rng`` draws on
         the CPU, so that a seed gives the same start on every device.
         """
-        self.standardize.initialize(mean, deviation, axes)
+        self.standardize.initialize(mean, deviation, axes, units)
         if whitening is not None:
             scale = self.standardize.scale.double().numpy()
             # The inverse divides by the gain. With this lower limit, a rounding error of
@@ -223,7 +241,7 @@ class Glow(nn.Module):
     def log_determinant(self) -> Tensor:
         """Logarithm of the Jacobian determinant without the gain, that of all rows."""
         scales = [step.log_scale for level in self.levels for step in level]
-        return torch.cat((self.standardize.scale.log(), *scales)).sum()
+        return self.standardize.log_determinant() + torch.cat(scales).sum()
 
     def through_levels(self, x: Tensor) -> Tensor:
         """Map standardized columns to z."""
