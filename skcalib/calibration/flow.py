@@ -503,4 +503,4 @@ def principal_axes(
     # A direction without variance has a gain in the limit only.
     bounded = replace(used, eigenvalues=np.maximum(used.eigenvalues, least))
     unit = bounded.eigenvalues[0] ** ((1 - used.power) / 2)
-    return (moments.mean, deviation, axes, used.scale, bounded.gain() / unit), used
+    return (moments.mean, deviation, axes.copy(), used.scale, bounded.gain() / unit), used

@@ -79,7 +79,8 @@ class TextSpace:
             )
         if is_one or calibrates(self.encoder):
             return vectors
-        self._whitening = Whitening(power="auto", power=power).fit(content)
+        shrinkage = 0.0 if power == "auto" else "auto"
+        self._whitening = Whitening(power=power, shrinkage=shrinkage).fit(content)
         self._map = self._whitening.linear_map()
         return _without(np.logical_not(has_content), self._map.apply(vectors))
 
