@@ -107,13 +107,12 @@ class NotHere:
 
 # Classes in files of skops with estimators of skcalib, for ``skops.io.load(trusted=)`` and
 # ``mlflow.sklearn.log_model(skops_trusted_types=)``. Estimators enter themselves; the others
-# are what they keep when fitted. Some of these import torch, so their names stand here.
+# are what they keep when fitted.
 TRUSTED_TYPES = [
     "scipy.sparse._csc.csc_array",
     "scipy.sparse._csc.csc_matrix",
     "scipy.sparse._csr.csr_array",
     "scipy.sparse._csr.csr_matrix",
-    "skcalib.calibration.flow.fitted.FittedFlow",
     "skcalib.calibration.groups.means.GroupMeans",
     "skcalib.calibration.map.LinearMap",
     "skcalib.calibration.moments.Moments",

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from skcalib.calibration.flow.glow import Latent
+from skcalib.calibration.glow import Latent
 from skcalib.encoders.model.reading import read
 from skcalib.encoders.poolings import POOLINGS, SLOTS
 from skcalib.export._modules import module_of
