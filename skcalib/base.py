@@ -116,7 +116,7 @@ TRUSTED_TYPES = [
     "skcalib.calibration.groups.means.GroupMeans",
     "skcalib.calibration.map.LinearMap",
     "skcalib.calibration.moments.Moments",
-    "skcalib.calibration.noise.Regularized",
+    "skcalib.calibration.strength.Strength",
     "skcalib.calibration.whitening.Axes",
     "skcalib.encoders.model.declared.Declared",
     "skcalib.encoders.recipe.Recipe",
