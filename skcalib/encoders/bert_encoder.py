@@ -13,10 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import from_scratch, is_fitted, warn
 from skcalib.compat import Interval, StrOptions, _fit_context
-from skcalib.encoders.model.carried import ModelFiles
 from skcalib.encoders.model.declared import declared, wants_prompt
-from skcalib.encoders.model.entries import CONFIG, entries
-from skcalib.encoders.model.files import load, locate
+from skcalib.encoders.model.folder import CONFIG, ModelFiles, entries, locate
 from skcalib.encoders.poolings import POOLINGS
 from skcalib.encoders.recipe import Recipe
 from skcalib.encoders.resolve import LAYER_NAMES, recipe_for
@@ -25,7 +23,7 @@ from skcalib.encoders.store import VectorStore
 from skcalib.inputs.texts import TextTransformer, as_texts, blocks_of
 
 if TYPE_CHECKING:
-    from skcalib.encoders.model.backbone import Backbone
+    from skcalib.encoders.model.load import Backbone
 
 
 def _of_recipe(name: str, doc: str) -> Any:
@@ -253,6 +251,8 @@ class BertEncoder(WithMemory, TextTransformer):
         """
         if not isinstance(X, Iterator):
             as_texts(X)  # for its errors
+        from skcalib.encoders.model.load import load
+
         folder = locate(self.model)
         config = entries(folder, CONFIG)
         shipped = declared(folder)
@@ -327,6 +327,8 @@ class BertEncoder(WithMemory, TextTransformer):
 
     def _backbone(self) -> Backbone:
         """Return the model that this encoder was fitted with; refuse another one."""
+        from skcalib.encoders.model.load import load
+
         recipe = self._recipe
         files: ModelFiles | None = vars(self).get("_files")
         folder = files.folder if files else locate(self.model)

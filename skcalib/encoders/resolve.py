@@ -13,7 +13,7 @@ from skcalib.encoders.poolings import POOLINGS
 from skcalib.encoders.recipe import Recipe
 
 if TYPE_CHECKING:
-    from skcalib.encoders.model.backbone import Backbone  # imports torch
+    from skcalib.encoders.model.load import Backbone  # imports torch
 
 LAYER_NAMES = {
     "last": (-1,),
@@ -49,7 +49,7 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
         windows=encoder.overflow == "windows",
         dtype=encoder.dtype,
         lower_case=shipped.lower_case,
-        truncation_side=_side(encoder.overflow, backbone, shipped),
+        truncation_side=_side(encoder.overflow, backbone),
     )
 
 
@@ -111,10 +111,10 @@ def _n_of_prompt(backbone: Backbone, frame: Frame, prompt: str) -> tuple[int, in
     return len(backbone.tokens.ids_of(before)) - len(frame.after) if before else 0, 0
 
 
-def _side(overflow: str, backbone: Backbone, shipped: Declared) -> str:
+def _side(overflow: str, backbone: Backbone) -> str:
     if overflow in ("cut_left", "cut_right"):
         return overflow.removeprefix("cut_")
-    return shipped.truncation_side or backbone.tokens.tokenizer.truncation_side
+    return backbone.tokens.tokenizer.truncation_side
 
 
 def _max_length(max_length: int | None, backbone: Backbone, shipped: Declared) -> int:

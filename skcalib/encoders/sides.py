@@ -11,7 +11,7 @@ from skcalib.base import is_fitted
 from skcalib.encoders.any_encoder import as_encoder
 from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.encoders.model.declared import declared
-from skcalib.encoders.model.files import locate
+from skcalib.encoders.model.folder import locate
 from skcalib.encoders.text_encoder import TextEncoder
 
 # Names of the prompts of each side, as sentence-transformers looks for them.

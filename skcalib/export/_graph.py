@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from skcalib.calibration.flow.glow import Latent
-from skcalib.encoders.model.reading import read
+from skcalib.encoders.model.load import read
 from skcalib.encoders.poolings import POOLINGS, SLOTS
 from skcalib.export._modules import module_of
 from skcalib.export._parts import Parts

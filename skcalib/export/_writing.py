@@ -29,7 +29,7 @@ def write_checked(
     import torch
 
     from skcalib.encoders.model.forward import in_short
-    from skcalib.encoders.model.reading import quiet_transformers
+    from skcalib.encoders.model.load import quiet_transformers
 
     accepted = 1e-3 * np.sqrt(np.mean(np.square(expected, dtype=np.float64)))
     smooths = any(isinstance(step, NeighborSmoothing) for step in parts.steps)

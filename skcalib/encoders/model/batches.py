@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from skcalib.base import warn
-from skcalib.encoders.model.backbone import Backbone
+from skcalib.encoders.model.load import Backbone
 from skcalib.encoders.model.pooling import Joined, Pooler
 from skcalib.encoders.model.tokens import around
 from skcalib.encoders.poolings import SLOT_OF, SLOTS

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from skcalib.encoders.model.backbone import Backbone
+from skcalib.encoders.model.load import Backbone
 from skcalib.encoders.model.pooling import Pooler
 from skcalib.encoders.model.tokens import CONTINUES, SPACES, Tokens
 from skcalib.encoders.poolings import POOLINGS, SLOTS
