@@ -13,12 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import from_scratch, is_fitted, warn
 from skcalib.compat import Interval, StrOptions, _fit_context
+from skcalib.encoders.lookup import BLOCK, WithMemory, vectors_of
 from skcalib.encoders.model.declared import declared, wants_prompt
 from skcalib.encoders.model.folder import CONFIG, ModelFiles, entries, locate
-from skcalib.encoders.poolings import POOLINGS
-from skcalib.encoders.recipe import Recipe
-from skcalib.encoders.resolve import LAYER_NAMES, recipe_for
-from skcalib.encoders.sources import BLOCK, WithMemory, vectors_of
+from skcalib.encoders.recipe import LAYER_NAMES, POOLINGS, Recipe, recipe_for
 from skcalib.encoders.store import VectorStore
 from skcalib.inputs.texts import TextTransformer, as_texts, blocks_of
 

@@ -7,8 +7,7 @@ from sklearn.preprocessing import Normalizer
 
 from skcalib.base import import_package
 from skcalib.encoders.model.tokens import TEXT, around
-from skcalib.encoders.poolings import POOLINGS, SLOTS
-from skcalib.encoders.recipe import Recipe
+from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe
 from skcalib.export._steps import not_linear
 
 # What the command assumes before its search: the mean of the last layer, long texts cut off.

@@ -10,7 +10,7 @@ from sklearn.preprocessing import Normalizer
 
 from skcalib.base import warn
 from skcalib.encoders.model.tokens import around
-from skcalib.encoders.poolings import POOLINGS, SLOTS
+from skcalib.encoders.recipe import POOLINGS, SLOTS
 from skcalib.export._folder import parts_of_folder, through_folder
 from skcalib.export._formats import FORMATS
 from skcalib.export._parts import Parts, probes

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import gen_batches
 
-from skcalib.encoders.poolings import POOLINGS
+from skcalib.encoders.recipe import POOLINGS
 from skcalib.export._folder import parts_of_folder, through_folder
 from skcalib.export._formats import FORMATS
 from skcalib.export._parts import Parts, apply, some_texts

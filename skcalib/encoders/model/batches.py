@@ -7,12 +7,11 @@ import numpy as np
 import torch
 
 from skcalib.base import warn
+from skcalib.encoders.lookup import BLOCK, Model, Records, Show
 from skcalib.encoders.model.load import Backbone
 from skcalib.encoders.model.pooling import Joined, Pooler
 from skcalib.encoders.model.tokens import around
-from skcalib.encoders.poolings import SLOT_OF, SLOTS
-from skcalib.encoders.recipe import Recipe, Slots
-from skcalib.encoders.sources import BLOCK, Model, Records, Show
+from skcalib.encoders.recipe import SLOT_OF, SLOTS, Recipe, Slots
 from skcalib.encoders.store import VectorStore
 
 # Limits of a block of texts that are read in windows: the number of their characters, and the

@@ -17,7 +17,7 @@ from skcalib.encoders.model.folder import (
     refuse_inner,
     unreadable,
 )
-from skcalib.encoders.poolings import POOLINGS
+from skcalib.encoders.recipe import POOLINGS
 
 SETTINGS, *_ = DECLARED
 NORMALIZE = "Normalize"
