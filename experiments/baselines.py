@@ -20,13 +20,8 @@ the worst difference.
 - "names", "three labels": accuracy by the names of classes, and by three labels of each; in
   skewed sets the mean of accuracy and balanced accuracy.
 - "no class": mean of the shares of texts kept of known classes and rejected of others.
-- "matches", "copies": F1 of the listed pairs, half of both lists with partners, five draws, by
-  the default of `Matcher`, 5 % false ones, and by 10 %; and of planted copies among 4,000
-  texts, without an interval.
 - "languages": share of a sentence's translations among its nearest, in one pool of four
   languages, after a map fitted on other sentences and their languages.
-- "another model": R-precision of queries by a new model in the index of the old one, after
-  1,000 pairs.
 - "rate": how well a threshold for one false pair in a thousand keeps it on other texts, the
   smaller of the rates divided by the larger.
 """
@@ -34,9 +29,7 @@ the worst difference.
 import warnings
 
 import answers
-import duplicates
 import languages
-import matches
 import numpy as np
 import raw_depths
 import raw_search
@@ -46,24 +39,20 @@ import search
 from classes import Bench
 from data import SETS, STS, labeled, pairs, sentences
 from measures import codes_of, correlations, ndcg, precisions, unit
-from scipy.linalg import orthogonal_procrustes
 from scipy.stats import t
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from skcalib import (
     CalibrationSearch,
-    Duplicates,
     NearestAnswer,
     NeighborSmoothing,
     SimilarityScale,
-    SpaceAligner,
     TextEncoder,
     Whitening,
 )
@@ -322,48 +311,7 @@ def of_no_class(encode, options):
             yield f"{name}, {odd}", "balanced accuracy", drawn(means)
 
 
-# Lists.
-
-
-def matched(encode, options):
-    for name in (*matches.MATCHES, "records"):
-        first, second, A, B = matches.partners(encode, name)
-        values = {}
-        for seed in range(matches.DRAWS):
-            a, b, truth = matches.draw(len(first), "half of both", np.random.default_rng(seed))
-            texts = [first[i] for i in a], [second[i] for i in b]
-            for step, listed in matches.contenders(A[a], B[b], *texts).items():
-                right = np.sum((listed >= 0) & (listed == truth))
-                f1 = 2 * right / max(1, np.sum(listed >= 0) + np.sum(truth >= 0))
-                values.setdefault(step.replace("Matcher", OURS), []).append(f1)
-        yield name, "F1", drawn(values)
-
-
-def copied(encode, options):
-    for data, name in duplicates.SETS.items():
-        texts, _ = labeled(name, "train", 2 * duplicates.N_TEXTS)
-        texts = np.unique([text.strip() for text in texts])
-        texts = np.random.default_rng(0).permutation(texts)[: duplicates.N_TEXTS].tolist()
-        for plant, everything, planted in duplicates.plants(texts):
-            if plant == "renumbered":  # which are no copies
-                continue
-            units = unit(encode(everything))
-            n_grams = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5))
-            spelled = n_grams.fit_transform(everything)
-            near = {"raw 0.9": units @ units.T > 0.9}
-            near["characters 0.8"] = (spelled @ spelled.T).toarray() > 0.8
-            listed = {step: np.argwhere(np.triu(is_near, 1)) for step, is_near in near.items()}
-            by_text = dict(zip(everything, units, strict=True))
-            encoder = TextEncoder(lambda asked, of=by_text: np.array([of[t] for t in asked]))
-            listed[OURS] = Duplicates(encoder).fit(everything).pairs_
-            truth, values = set(map(tuple, np.sort(planted, axis=0).T.tolist())), {}
-            for step, found in listed.items():
-                right = len(truth & set(map(tuple, np.sort(found, axis=1).tolist())))
-                values[step] = [100 * 2 * right / (len(truth) + len(found))]
-            yield f"{data}, {plant}", "F1", values
-
-
-# Languages, models, rates.
+# Languages, rates.
 
 
 def of_languages(encode, options):
@@ -379,22 +327,6 @@ def of_languages(encode, options):
     }
     found = {step: languages.hits(vectors, text) for step, vectors in steps.items()}
     yield "STS-B", "translations found", drawn(found)
-
-
-def another_model(encode, options):
-    old, new = encode, encode.named(*(set(ENCODERS) - {encode.name}))
-    for name in SETS:
-        texts, (asked, labels) = labeled(name, "train", 1000)[0], labeled(name, "test", 1000)
-        X, Y, codes = unit(new(texts)), unit(old(texts)), codes_of(labels)
-        queries, stored, same = unit(new(asked)), unit(old(asked)), codes[:, None] == codes
-        carried = {
-            "rotation": queries @ orthogonal_procrustes(X, Y)[0],
-            "RidgeCV": RidgeCV(np.logspace(-3, 3, 13)).fit(X, Y).predict(queries),
-            OURS: SpaceAligner().fit(X, Y).transform(queries),
-        }
-        values = {s: precisions(unit(Z) @ stored.T, same) for s, Z in carried.items()}
-        kept = np.bincount(codes)[codes] > 1
-        yield name, "R-precision", drawn({s: v[kept] for s, v in values.items()})
 
 
 def rate_kept(encode, options):
@@ -431,9 +363,6 @@ TASKS = {
     "names": of_names,
     "three labels": of_labels,
     "no class": of_no_class,
-    "matches": matched,
-    "copies": copied,
     "languages": of_languages,
-    "another model": another_model,
     "rate": rate_kept,
 }

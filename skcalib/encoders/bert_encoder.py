@@ -285,11 +285,11 @@ class BertEncoder(WithMemory, TextTransformer):
             If the model is not the one the encoder was fitted with.
         """
         check_is_fitted(self)
-        from skcalib.encoders.model.batches import BertModel
+        from skcalib.encoders.model.batches import BackboneModel
 
         blocks, total = blocks_of(X, BLOCK)
         recipe = self._recipe
-        model = BertModel(self._backbone(), recipe)
+        model = BackboneModel(self._backbone(), recipe)
         vectors, counts = vectors_of(
             blocks, model, self.memory, recipe.merge, total=total, verbose=self.verbose
         )

@@ -19,7 +19,7 @@ from skcalib.encoders.store import VectorStore
 CHARACTERS, HELD = 2**20, 2**27
 
 
-class BertModel(Model):
+class BackboneModel(Model):
     """The `Model` of `sources` for a backbone and a recipe.
 
     A batch has a number of tokens that suits the device, until one does not fit into memory.
