@@ -15,6 +15,7 @@ def sentences(words):
 @pytest.fixture
 def encoded(monkeypatch):
     """A list that grows with every batch that goes through a model, by its number of texts."""
+    from skcalib.encoders.model.batches import BackboneModel
 
     numbers, encode = [], BackboneModel.encode
 
