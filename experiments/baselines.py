@@ -202,9 +202,11 @@ def for_any_groups(n_groups):
 def clusters(encode, options):
     for name, fitted, vectors, codes in sets_of(encode):
         n_groups, values = codes.max() + 1, {}
-        steps = for_known_groups(n_groups)
-        steps["skcalib, n_groups"] = steps.pop(OURS)
-        steps |= {step: for_groups()[step] for step in ("raw, near", OURS)}
+        known, steps = for_known_groups(n_groups), for_groups()
+        steps = {step: known[step] for step in ("PCA(groups)", "PCA(groups), near")} | {
+            step: steps[step] for step in ("raw", "raw, near", OURS, "skcalib, not smoothed")
+        }
+        steps["skcalib, n_groups"] = known[OURS]
         for step, model in steps.items():
             units = unit(model.fit(fitted).transform(vectors))
             seeds = (KMeans(n_groups, n_init=3, random_state=seed) for seed in range(5))

@@ -5,8 +5,8 @@ Where classes are skewed, accuracy stands for the mean of accuracy and balanced 
 are encoded as the classifier reads them. ``baselines.py`` compares the classifier by names and
 by labels with a few lines of scikit-learn.
 
-"rejection_rate=0.01" scores the texts that get a class. "worst wording" and "best wording" are
-those of `WORDINGS`, in place of the labels. "small" are pools of 80 to 770 texts, in which the
+"ours, rejection_rate=0.01" scores the texts that get a class. "worst wording" and "best wording"
+are those of `WORDINGS`, in place of the labels. "small" are pools of 80 to 770 texts, in which the
 classes have sizes as 1, 1/2, 1/3, ...: the difference to raw names, mean and worst of four
 sizes.
 """
@@ -104,12 +104,12 @@ def of_names(bench):
     predicted = bench.ours(bench.pool, rejection_rate=0.01)
     kept = predicted != "other"
     accuracy = 100 * bench.hits(predicted)[kept].sum() / bench.weights[kept].sum()
-    yield "names", "rejection_rate=0.01", accuracy
+    yield "names", "ours, rejection_rate=0.01", accuracy
     if bench.wordings:
         wordings = (bench.ours(bench.pool, names=names) for names in bench.wordings)
         accuracies = [100 * bench.hits(predicted).mean() for predicted in wordings]
-        yield "names", "worst wording", min(accuracies)
-        yield "names", "best wording", max(accuracies)
+        yield "names", "ours, worst wording", min(accuracies)
+        yield "names", "ours, best wording", max(accuracies)
     gains, share = [], 1 / np.arange(1, len(bench.classes) + 1)
     raw = 100 * bench.hits(by_lines(bench, [], True)["raw"]).mean()
     for seed, n in enumerate(SMALL):
@@ -119,8 +119,8 @@ def of_names(bench):
         of_class = (order[bench.pool_labels[order] == c] for c in bench.classes)
         rows = np.concatenate([r[:k] for r, k in zip(of_class, wanted, strict=True)])
         gains.append(100 * bench.hits(bench.ours(bench.pool[rows])).mean() - raw)
-    yield "small", "mean gain", np.mean(gains)
-    yield "small", "worst gain", np.min(gains)
+    yield "small, mean gain", "ours", np.mean(gains)
+    yield "small, worst gain", "ours", np.min(gains)
 
 
 def by_lines(bench, known, are_named):

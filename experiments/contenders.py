@@ -57,18 +57,20 @@ def for_groups():
 
 
 def for_known_groups(n_groups):
-    ours = Whitening(noise="auto", n_groups=n_groups)
+    wide = make_pipeline(StandardScaler(), pca(2 * n_groups))
     steps = {
         "raw": FunctionTransformer(),
         "StandardScaler": StandardScaler(),
         "PCA(groups)": pca(n_groups),
-        "StandardScaler, PCA(2 groups)": make_pipeline(StandardScaler(), pca(2 * n_groups)),
+        "PCA(groups), near": make_pipeline(pca(n_groups), Near()),
+        "PCA(groups), smoothed": make_pipeline(pca(n_groups), NeighborSmoothing()),
         "PCA(128), near": make_pipeline(pca(128), Near()),
+        "StandardScaler, PCA(2 groups)": wide,
+        "StandardScaler, PCA(2 groups), near": make_pipeline(wide, Near()),
+        "skcalib, not smoothed": Whitening(noise="auto", n_groups=n_groups),
     }
-    for step in ("PCA(groups)", "StandardScaler, PCA(2 groups)"):
-        steps[f"{step}, near"] = make_pipeline(steps[step], Near())
-    steps["PCA(groups), smoothed"] = make_pipeline(steps["PCA(groups)"], NeighborSmoothing())
-    return steps | {
-        OURS: make_pipeline(ours, NeighborSmoothing()),
-        "skcalib, not smoothed": ours,
-    }
+    for step, n in {OURS: n_groups, "half": n_groups // 2, "twice": 2 * n_groups}.items():
+        whitening = Whitening(noise="auto", n_groups=max(n, 1))
+        name = step if step == OURS else f"skcalib, {step} the number"
+        steps[name] = make_pipeline(whitening, NeighborSmoothing())
+    return steps
