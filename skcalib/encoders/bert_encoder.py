@@ -80,6 +80,9 @@ class BertEncoder(WithMemory, TextTransformer):
         name of a declared prompt selects that prompt; any other string is itself the prompt.
         The tokens of the prompt are pooled unless the folder declares ``include_prompt`` as
         false. A text that is too long is cut, never its prompt.
+        With ``{text}`` twice, only the tokens of the second text are pooled: in a decoder they
+        have seen the whole text [3]_. Both texts are cut alike. A token that also holds the
+        space before the text, or a mark after it, is one of the text.
     max_length : int or None, default=None
         Largest number of tokens per text or window, including prompt and special tokens; see
         ``overflow``. None uses the number that the folder declares (``max_seq_length``), or
@@ -158,6 +161,8 @@ class BertEncoder(WithMemory, TextTransformer):
            EMNLP, arXiv:2011.05864.
     .. [2] Sun et al. (2024), "Massive Activations in Large Language Models", COLM,
            arXiv:2402.17762.
+    .. [3] Springer et al. (2024), "Repetition Improves Language Model Embeddings",
+           arXiv:2402.15449.
 
     Examples
     --------

@@ -95,7 +95,7 @@ class Model(ABC):
 
     key: Hashable  # of the requested slots, in memory
     name: str | None  # of the model and its settings, on disk
-    around: tuple[str, str] = ("", "")  # what is put before and after each text
+    around: tuple[str, ...] = ("", "")  # the parts of a prompt around each text
     width: int  # of a slot
     slots: Slots
     batch_size: int = 1  # texts of a request, if that matters

@@ -36,7 +36,7 @@ class Vectors:
         store: VectorStore,
         model: str | None,
         width: int,
-        around: tuple[str, str] = ("", ""),
+        around: tuple[str, ...] = ("", ""),
     ):
         self.path, self._width = store._path, width
         self._around = around
