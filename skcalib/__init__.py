@@ -32,7 +32,7 @@ from skcalib.calibration.aligner import SpaceAligner
 from skcalib.calibration.flow.estimator import NormalizingFlow
 from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.neighbors import NeighborSmoothing
-from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.calibration.whitening import Whitening
 from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.encoders.store.store import VectorStore
 from skcalib.encoders.text_encoder import TextEncoder

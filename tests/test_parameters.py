@@ -34,7 +34,7 @@ def test_only_what_belongs_to_a_row_is_metadata(kind):
     """Queries pass through a pipeline to a search, not to a scale; a log passes to nothing."""
     routing = CASES[kind.__name__].make(TextEncoder(print)).get_metadata_routing()
     own = {"queries"} if kind.__name__ == "SearchEncoder" else set()
-    assert {*routing.fit.requests} <= {"groups", "sample_weight"} | own
+    assert {*routing.fit.requests} <= {"groups"} | own
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,6 @@ def test_only_what_belongs_to_a_row_is_metadata(kind):
         ("NormalizingFlow", "epochs", "Use max_epochs"),
         ("NormalizingFlow", "num_epochs", "Use max_epochs"),
         ("NormalizingFlow", "seed", "Use random_state"),
-        ("Whitening", "n_clusters", "Use n_groups"),
         ("SearchEncoder", "embedding_model", "Use encoder"),
         ("Duplicates", "threshold", "Use false_pairs"),
         ("Matcher", "threshold", "Use false_discovery_rate"),
@@ -105,13 +104,6 @@ def test_a_method_of_other_libraries_is_refused_with_the_name_here(kind, method,
         getattr(encoder, method)(["a"])
 
 
-def test_weights_that_would_overflow_are_refused():
-    for weight in (1e308, np.float64(1e16)):
-        message = r"expected at most 1e\+15, since products of larger weights overflow"
-        with pytest.raises(ValueError, match=message):
-            skcalib.Whitening().fit(np.eye(4), sample_weight=[1, 1, 1, weight])
-
-
 METHODS = [
     (name, method)
     for name in OF_VECTORS
@@ -134,11 +126,6 @@ def test_masked_entries_are_missing_and_texts_no_vectors(name, method):
         for column in (texts.tolist(), texts, pd.Series(texts), pd.DataFrame({"t": texts})):
             with pytest.raises(TypeError, match=r"Got texts, such as 'a'.*Put an encoder"):
                 use(column)
-
-
-def test_masked_weights_are_missing():
-    with pytest.raises(ValueError, match="sample_weight contains NaN"):
-        skcalib.Whitening().fit(VECTORS, sample_weight=np.ma.masked_less(np.arange(60.0), 5))
 
 
 # Where and how vectors are computed: these act at once, and change no result.

@@ -6,13 +6,13 @@ import pickle
 import numpy as np
 import pytest
 from counting import Counting
-from estimators import CASES, FITTED, OF_TEXTS, TEXTS, VECTORS
+from estimators import CASES, FITTED, OF_TEXTS, TEXTS
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 
-from skcalib import BertEncoder, DetailGuard, Duplicates, TextEncoder, Whitening
+from skcalib import BertEncoder, DetailGuard, Duplicates, TextEncoder
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:false_pairs=20 needs 448",
@@ -156,19 +156,6 @@ def test_a_guard_that_is_set_after_the_fit_does_not_change_the_groups():
     guard.set_params(numbers=False)
     np.testing.assert_array_equal(model.predict(texts), expected)
     np.testing.assert_array_equal(model.set_params(guard=None).predict(texts), expected)
-
-
-@pytest.mark.parametrize(
-    "weights", [np.ones((60, 1)), np.ma.masked_less(np.arange(60.0), 9), ["1"] * 59 + ["x"]]
-)
-def test_weights_of_rows_that_were_seen_before_are_checked(weights):
-    with pytest.raises(ValueError, match=r".+") as first:
-        Whitening().fit(VECTORS, sample_weight=weights)
-    Whitening().fit(VECTORS, sample_weight=np.arange(60.0))
-    Whitening().fit(VECTORS, sample_weight=np.ones(60))
-    with pytest.raises(ValueError, match=r".+") as again:
-        Whitening().fit(VECTORS, sample_weight=weights)
-    assert str(again.value) == str(first.value)
 
 
 def test_layers_may_be_a_range_and_are_no_bool(tiny_bert):

@@ -10,7 +10,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib.base import FloatTransformer, VersionedState, from_scratch, warn
-from skcalib.calibration.map import AffineMap
+from skcalib.calibration.map import LinearMap
 from skcalib.calibration.moments import check_size
 from skcalib.inputs.vectors import (
     check_vectors,
@@ -51,7 +51,7 @@ class SpaceAligner(
         Penalty in use.
     n_pairs_ : int
         Number of distinct pairs with content.
-    linear_ : AffineMap
+    linear_ : LinearMap
         With ``mean``, ``projection`` and ``bias``.
     n_features_in_, feature_names_in_
         Number of features seen during fit, and their names when all are strings.
@@ -154,7 +154,7 @@ class SpaceAligner(
         self.alpha_, self.n_pairs_ = float(ridge.alpha_), len(X)
         self._mean_square = float((X**2).sum(axis=1).mean())
         W = ridge.coef_.reshape(Y.shape[1], -1).T
-        self.linear_ = AffineMap.of_sample(X.mean(axis=0), W, Y.mean(axis=0), variance)
+        self.linear_ = LinearMap(X.mean(axis=0), W, Y.mean(axis=0))
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -176,12 +176,12 @@ class SpaceAligner(
         warn_of_lengths(X, self._mean_square)
         return self.linear_.apply(X)
 
-    def linear_map(self) -> AffineMap:
+    def linear_map(self) -> LinearMap:
         """Return the map that `transform` applies.
 
         Returns
         -------
-        linear : AffineMap
+        linear : LinearMap
             With ``mean``, ``projection`` and ``bias``.
         """
         check_is_fitted(self)

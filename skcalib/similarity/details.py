@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.utils import gen_batches
 
-from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.calibration.whitening import Whitening
 from skcalib.cosines import EQUAL
 
 ROWS = 8192  # whose moments are added at a time

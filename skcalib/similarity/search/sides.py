@@ -8,7 +8,7 @@ from scipy.sparse import csr_matrix
 from sklearn.preprocessing import Normalizer, normalize
 from sklearn.utils import gen_batches
 
-from skcalib.calibration import AffineMap
+from skcalib.calibration import LinearMap
 from skcalib.cosines import nearest
 from skcalib.inputs.vectors import SCALED, unit_rows
 from skcalib.similarity.details import mild_whitening
@@ -105,12 +105,14 @@ class TwoSides:
 
     def document_steps(self) -> list[Any]:
         """Return the steps from vectors of documents to those of the search, for exports."""
-        linear = Affine(AffineMap.of_sample(self.document_shift, self.projection))
+        bias = np.zeros(self.projection.shape[1])
+        linear = Affine(LinearMap(self.document_shift, self.projection, bias))
         return [Normalizer(), linear, Normalizer(), self.hubs]
 
     def query_steps(self) -> list[Any]:
         """Return the same of queries."""
-        linear = Affine(AffineMap.of_sample(self.query_shift, self.projection))
+        bias = np.zeros(self.projection.shape[1])
+        linear = Affine(LinearMap(self.query_shift, self.projection, bias))
         columns = Affine(two_columns(self.projection.shape[1], 0))
         return [Normalizer(), linear, Normalizer(), columns]
 

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from skcalib.base import FloatTransformer, estimator
-from skcalib.calibration import AffineMap
+from skcalib.calibration import LinearMap
 from skcalib.similarity.search.hubs import hubness, n_nearest
 
 HALF = float(np.sqrt(0.5))  # the length of both parts of a vector
@@ -28,21 +28,21 @@ class Step(FloatTransformer, BaseEstimator):
 class Affine(Step):
     """A map of rows, computed in float64."""
 
-    linear: AffineMap
+    linear: LinearMap
 
     def transform(self, X: np.ndarray) -> np.ndarray:
         """Map rows."""
         return self.linear.apply(X)
 
-    def linear_map(self) -> AffineMap:
+    def linear_map(self) -> LinearMap:
         """Return the map that exports use."""
         return self.linear
 
 
-def two_columns(d: int, one: int) -> AffineMap:
+def two_columns(d: int, one: int) -> LinearMap:
     """Append two columns to d of unit length, 1 in the place ``one`` and 0, and scale again."""
-    bias, squares = HALF * np.eye(1, d + 2, d + one)[0], np.full(d, 1 / d)
-    return AffineMap.of_sample(np.zeros(d), HALF * np.eye(d, d + 2), bias, squares)
+    bias = HALF * np.eye(1, d + 2, d + one)[0]
+    return LinearMap(np.zeros(d), HALF * np.eye(d, d + 2), bias)
 
 
 @estimator
@@ -66,7 +66,7 @@ class HubColumns(Step):
         out[:, -2], out[:, -1] = -HALF * penalty, HALF * np.sqrt(np.maximum(1 - penalty**2, 0))
         return out
 
-    def linear_map(self) -> AffineMap:
+    def linear_map(self) -> LinearMap:
         """Return the map that exports use; only without a weight there is one."""
         return two_columns(self.bank.shape[1], 1)
 
