@@ -3,9 +3,10 @@
 A row has a set and a step, the difference of "skcalib" to that step, and the interval of 95 %
 of a paired bootstrap over pairs, texts, queries or draws. Rows of the set "mean" have the mean
 over the sets of a job, of one encoder or of all, the interval of the mean difference over these
-sets, by Student's t, and the worst difference. Further settings of skcalib are steps such as
-"skcalib, many", without a difference of their own. "near" adds the mean of a vector's ten
-nearest fitted vectors, in three lines of NumPy, and "smoothed" is `NeighborSmoothing`.
+sets, by Student's t, and the worst difference. In the place of an encoder, "strongest" marks
+the line with the best mean of all. Further settings of skcalib are steps such as "skcalib,
+many". "near" adds the mean of a vector's ten nearest fitted vectors, in three lines of NumPy,
+and "smoothed" is `NeighborSmoothing`.
 
 - "similarity": Spearman's rho on the seven STS sets, fitted on STS-B's training sentences. All
   steps have the same features of the raw model, SmolLM2.
@@ -29,6 +30,7 @@ nearest fitted vectors, in three lines of NumPy, and "smoothed" is `NeighborSmoo
   smaller of the rates divided by the larger.
 """
 
+import re
 import warnings
 from itertools import product
 
@@ -63,15 +65,23 @@ RAW = {  # features for pairs, and pooling and layers of the same features for g
     "smollm2, first and last layer": ("first_last", "mean", "first_last"),
     "smollm2, last token": ("last token, prompt", "last, prompt", -1),
 }
+CLUSTERED = (
+    "raw",
+    "StandardScaler",
+    "raw, near",
+    "PCA(128), near",
+    OURS,
+    "skcalib, not smoothed",
+)
 RAW_SETS = "Banking77", "news", "biomedical", "emotions", "intents", "assistants"
 
 
 def rows(encode, options):
     warnings.simplefilter("ignore", UserWarning)  # of few texts, no pair, a shift
-    cells = {}
     for job, (task, names) in TASKS.items():
         if options.only and job not in options.only:
             continue
+        cells = {}
         for name in names:
             if options.encoder not in (None, name):
                 continue
@@ -79,12 +89,23 @@ def rows(encode, options):
                 for step, samples in steps.items():
                     gains = np.subtract(steps[OURS], samples)
                     for group in (name, "all"):
-                        place = job, group, "mean", score, step
-                        cells.setdefault(place, []).append((samples[0], gains[0]))
+                        of_sets = cells.setdefault((group, score), {}).setdefault(step, [])
+                        of_sets.append((samples[0], gains[0]))
                     yield row((job, name, data, score, step), samples[0], gains[:1], gains[1:])
-    for place, of_sets in sorted(cells.items(), key=lambda cell: list(TASKS).index(cell[0][0])):
-        values, gains = np.transpose(of_sets)
-        yield row(place, values.mean(), gains)
+        yield from means(job, cells)
+
+
+def means(job, cells):
+    """Yield the means of a job, and again that of the strongest line."""
+    for (group, score), steps in cells.items():
+        values = {step: np.transpose(of_sets) for step, of_sets in steps.items()}
+        for step, (value, gains) in values.items():
+            yield row((job, group, "mean", score, step), value.mean(), gains)
+        if group == "all":
+            lines = [step for step in values if not re.search("skcalib|smoothed", step)]
+            best = max(lines, key=lambda step: values[step][0].mean())
+            value, gains = values[best]
+            yield row((job, "strongest", "mean", score, best), value.mean(), gains)
 
 
 def row(place, value, gains, resamples=()):
@@ -205,9 +226,8 @@ def clusters(encode, options):
     for name, fitted, vectors, codes in sets_of(encode):
         n_groups, values = codes.max() + 1, {}
         known, steps = for_known_groups(n_groups), for_groups()
-        steps = {step: known[step] for step in ("PCA(groups)", "PCA(groups), near")} | {
-            step: steps[step] for step in ("raw", "raw, near", OURS, "skcalib, not smoothed")
-        }
+        steps = {step: steps[step] for step in CLUSTERED}
+        steps |= {step: known[step] for step in ("PCA(groups)", "PCA(groups), near")}
         steps["skcalib, n_groups"] = known[OURS]
         for step, model in steps.items():
             units = unit(model.fit(fitted).transform(vectors))
