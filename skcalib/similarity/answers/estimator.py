@@ -18,7 +18,6 @@ from skcalib.inputs.pipelines import refuse_untransformed
 from skcalib.inputs.texts import TextInput, as_texts, distinct
 from skcalib.similarity.answers.stored import Keys, identity, stored_answers
 from skcalib.similarity.answers.threshold import promised, promised_by_answers
-from skcalib.similarity.duplicates.guard import guard_of_fit
 from skcalib.similarity.search.estimator import SearchEncoder
 from skcalib.similarity.search.index import NONE, SearchIndex
 from skcalib.similarity.space import calibrates
@@ -57,9 +56,9 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     confidence : float in (0, 1) or None, default=0.9
         Probability that the rate holds for this fit, if there are enough `unanswerable`
         questions, see Notes. With fewer, or None, it holds on average over samples of these.
-    guard : DetailGuard or None, default=None
+    guard : object or None, default=None
         Details in which a question must agree with a stored one to get its answer, such as
-        numbers; any object with a method ``details(text)``, equal for texts that agree.
+        numbers: has a method ``details(text)``, equal for texts that agree.
 
     Attributes
     ----------
@@ -359,7 +358,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         questions, answers = (
             np.fromiter(part, object, len(stored)) for part in (stored, stored.values())
         )
-        keys, confidence = Keys.of(_codes(stored), stored, guard_of_fit(self)), None
+        keys, confidence = Keys.of(_codes(stored), stored, _guard_of_fit(self)), None
         if unanswerable is None:
             threshold = self._threshold_by_answers(questions, unit, index, keys)
         else:
@@ -418,3 +417,13 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 def _codes(stored: dict[str, Any]) -> np.ndarray:
     """Return which of the different answers each question has."""
     return distinct([identity(answer) for answer in stored.values()])[1]
+
+
+def _guard_of_fit(answers: NearestAnswer) -> Any:
+    """Return the guard, which parameters set later do not change."""
+    if answers.guard is not None and answers.encoder is None:
+        raise ValueError(
+            "NearestAnswer got a guard, which reads texts, but no encoder; expected both. Set "
+            "the encoder, as in NearestAnswer(encoder, guard=...), and pass texts."
+        )
+    return clone(answers.guard, safe=False)
