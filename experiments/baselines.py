@@ -191,7 +191,7 @@ def sets_of(encode):
 
 def few_fitted(encode):
     for name, fitted, vectors, codes in sets_of(encode):
-        yield name, fitted[:50], vectors, codes
+        yield name, fitted[:200], vectors, codes
 
 
 def others_fitted(encode):
@@ -393,7 +393,7 @@ TASKS = {  # the task of a job, and its encoders
     "similarity": (graded, TRAINED),
     "groups unknown": (grouped(for_any_groups), TRAINED),
     "groups known": (grouped(for_known_groups), TRAINED),
-    "groups unknown, 50 texts fitted": (grouped(for_any_groups, few_fitted), TRAINED),
+    "groups unknown, 200 texts fitted": (grouped(for_any_groups, few_fitted), TRAINED),
     "groups unknown, others fitted": (grouped(for_any_groups, others_fitted), TRAINED),
     "odd texts": (odd, TRAINED),
     "clusters": (clusters, TRAINED),
