@@ -35,12 +35,12 @@ from skcalib import (
     model_selection,
     monitoring,
 )
-from skcalib.calibration.flow.estimator import NormalizingFlow
+from skcalib.calibration.flow import NormalizingFlow
 from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.calibration.whitening import Whitening
 from skcalib.encoders.bert_encoder import BertEncoder
-from skcalib.encoders.store.store import VectorStore
+from skcalib.encoders.store import VectorStore
 from skcalib.encoders.text_encoder import TextEncoder
 from skcalib.model_selection import CalibrationSearch
 from skcalib.process.caches import clear_caches

@@ -1,7 +1,6 @@
 """Every estimator: bools are no numbers, texts no vectors, masked entries are missing."""
 
 import copy
-import inspect
 
 import numpy as np
 import pytest
@@ -35,45 +34,6 @@ def test_only_what_belongs_to_a_row_is_metadata(kind):
     routing = CASES[kind.__name__].make(TextEncoder(print)).get_metadata_routing()
     own = {"queries"} if kind.__name__ == "SearchEncoder" else set()
     assert {*routing.fit.requests} <= {"groups"} | own
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "advice"),
-    [
-        ("BertEncoder", "batch_size", "It makes batches"),
-        ("BertEncoder", "layer", "Use layers"),
-        ("BertEncoder", "max_seq_length", "Use max_length"),
-        ("BertEncoder", "model_name", "Use model"),
-        ("BertEncoder", "model_name_or_path", "Use model"),
-        ("BertEncoder", "model_type", "The files of the model say what it is"),
-        ("BertEncoder", "prompts", "Use prompt, one for all texts"),
-        ("CalibrationSearch", "model_name", "Use encoder"),
-        ("NeighborSmoothing", "k", "Use n_neighbors"),
-        ("NormalizingFlow", "n_epochs", "Use max_epochs"),
-        ("BertEncoder", "normalize_embeddings", "Use normalize"),
-        ("BertEncoder", "pooling_mode", "Use pooling"),
-        ("TextEncoder", "show_progress_bar", "Use verbose"),
-        ("NormalizingFlow", "epochs", "Use max_epochs"),
-        ("NormalizingFlow", "num_epochs", "Use max_epochs"),
-        ("NormalizingFlow", "seed", "Use random_state"),
-        ("SearchEncoder", "embedding_model", "Use encoder"),
-        ("NearestAnswer", "threshold", "Use false_positive_rate"),
-        ("ZeroShotClassifier", "threshold", "Use rejection_rate"),
-        ("BiEncoder", "threshold", "A SimilarityScale gives thresholds"),
-    ],
-)
-def test_a_parameter_of_other_libraries_is_refused_with_the_name_here(kind, name, advice):
-    make = getattr(skcalib, kind)
-    with pytest.raises(TypeError, match=rf"{kind} has no parameter '{name}'\. {advice}.*\.$"):
-        make(**{name: 1})
-    names = inspect.signature(make).parameters
-    known = ", ".join(names)
-    assert advice.removeprefix("Use ") in names or " " in advice.removeprefix("Use ")
-    with pytest.raises(
-        TypeError,
-        match=rf"{kind} has no parameter 'pooling_modes'\. Its parameters are .*{known}\.$",
-    ):
-        make(pooling_modes=1)
 
 
 def test_a_value_that_belongs_elsewhere_is_refused_with_the_place():

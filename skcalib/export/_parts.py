@@ -1,4 +1,4 @@
-"""A fitted pipeline, taken apart."""
+"""A fitted pipeline, taken apart, and each run of linear steps as one map."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sklearn import config_context
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.calibration import LinearMap
 from skcalib.calibration.neighbors import NeighborSmoothing
-from skcalib.calibration.step import flat
+from skcalib.calibration.step import flat, linear_map
 from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, for_export, recipe_of
 from skcalib.encoders.recipe import Recipe
-from skcalib.export._steps import check_steps
 from skcalib.similarity.bi_encoder import BiEncoder
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def take_apart(pipeline: Any) -> Parts:
             "An export needs a fitted pipeline that begins with a BertEncoder, not with a "
             f"{type(encoder).__name__}. Fit a search first. For a FeatureUnion, save each "
             "pipeline separately, and put their vectors side by side. For another model, "
-            "export only the steps after it, by to_torch, to_sentence_transformers or to_faiss."
+            "export only the steps after it, by to_torch."
         )
     check_is_fitted(encoder)
     check_steps(steps)
@@ -78,6 +78,37 @@ def _exact(step: Any) -> Any:
     if isinstance(step, NeighborSmoothing):
         step.neighbors_ = None
     return step
+
+
+def fitted_steps(*steps: Any) -> list[Any]:
+    """Return steps, and those of pipelines, all fitted and of a kind that exports know."""
+    if not (flattened := [*flat(*steps)]):
+        raise ValueError("Got no step; expected fitted steps, such as a Whitening.")
+    check_steps(flattened)
+    return flattened
+
+
+def check_steps(steps: Sequence[Any]) -> None:
+    """Raise an error unless all steps are fitted and of a kind that exports know."""
+    for step in steps:
+        check_is_fitted(step)
+        linear_map(step)
+
+
+def combined(steps: Sequence[Any]) -> list[Any]:
+    """Return steps, with each run of linear steps combined into one map."""
+    parts: list[Any] = []
+    for step in steps:
+        part = step if isinstance(linear := linear_map(step), str) else linear
+        if isinstance(part, LinearMap) and parts and isinstance(parts[-1], LinearMap):
+            part = parts.pop().then(part)
+        parts.append(part)
+    return parts
+
+
+def not_linear(steps: Sequence[Any]) -> str:
+    """Reason of the first step that no linear map can hold, or ""."""
+    return next((reason for step in steps if isinstance(reason := linear_map(step), str)), "")
 
 
 def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:

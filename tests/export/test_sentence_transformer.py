@@ -24,7 +24,7 @@ from skcalib import (
     NormalizingFlow,
     Whitening,
 )
-from skcalib.export import save_sentence_transformer, save_static
+from skcalib.export import save_sentence_transformer
 
 package = pytest.importorskip("sentence_transformers", minversion="6")
 
@@ -118,14 +118,13 @@ def test_a_mean_without_the_first_token_is_refused(tiny_bert, texts, tmp_path):
         save_sentence_transformer(encoder, tmp_path / "model")
 
 
-@pytest.mark.parametrize("export", [save_sentence_transformer, save_static])
-def test_a_folder_names_what_all_versions_know(export, tiny_bert, texts, tmp_path):
+def test_a_folder_names_what_all_versions_know(tiny_bert, texts, tmp_path):
     encoder = BertEncoder(tiny_bert, layers=0, pooling="zipf")
     whitening = Whitening(6, noise="auto")
     pipeline = make_pipeline(encoder, whitening, Normalizer()).fit(texts)
     umask = os.umask(0o027)
     try:
-        export(pipeline, tmp_path / "model")
+        save_sentence_transformer(pipeline, tmp_path / "model")
     finally:
         os.umask(umask)
     modules = json.loads((tmp_path / "model" / "modules.json").read_text())
@@ -200,12 +199,6 @@ def test_inner_products_of_a_pipeline_are_kept(normalized, texts, tmp_path):
     model = BiEncoder(pipeline, similarity="dot").fit(texts)
     found = exported(model, tmp_path).encode(texts)
     assert_equal_vectors(found, model.encoder_.transform(texts))
-
-
-def test_a_table_of_a_model_of_unit_length_gives_unit_length(normalized, texts, tmp_path):
-    encoder = BertEncoder(normalized, layers=0, pooling="mean_own").fit(texts)
-    found = exported(encoder, tmp_path, save_static).encode(texts)
-    assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-5)
 
 
 SMALL = {

@@ -13,7 +13,7 @@ from skcalib.encoders.model.tokens import around
 from skcalib.encoders.poolings import SLOT_OF, SLOTS
 from skcalib.encoders.recipe import Recipe, Slots
 from skcalib.encoders.sources import BLOCK, Model, Records, Show
-from skcalib.encoders.store.store import VectorStore
+from skcalib.encoders.store import VectorStore
 
 # Limits of a block of texts that are read in windows: the number of their characters, and the
 # bytes of vectors that wait for other windows of their texts.
