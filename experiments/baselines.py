@@ -14,9 +14,9 @@ and "smoothed" is `NeighborSmoothing`.
   raw model. "known" is their number. "others fitted" fits texts of other groups.
 - "clusters": mutual information of `KMeans`, which knows the number of groups.
 - "odd texts": area under the ROC curve, for texts of groups that were not fitted.
-- "search": nDCG@10 of queries, with a bank of 100 other queries or none. "m means" subtracts
-  this share of the documents' mean from documents, and of the bank's mean from queries, and
-  "c characters" adds c times the cosine of TF-IDF vectors of two to four characters. "long
+- "search": nDCG@10 of queries, with a bank of 100 other queries or none. "the means" are
+  subtracted: that of the documents from documents, and that of the bank from queries. "0.5
+  characters" adds half of the cosine of TF-IDF vectors of two to four characters. "long
   documents" have 1,200 words, more than the encoders read.
 - "answers": mean of the share of questions answered right and of those without an answer that
   get none, promised 5 % false ones. The limit is the quantile of each stored question's largest
@@ -32,7 +32,6 @@ and "smoothed" is `NeighborSmoothing`.
 
 import re
 import warnings
-from itertools import product
 
 import answers
 import languages
@@ -73,6 +72,7 @@ CLUSTERED = (
     OURS,
     "skcalib, not smoothed",
 )
+MEANS = {"cosine": 0, "half of the means": 0.5, "the means": 1}
 RAW_SETS = "Banking77", "news", "biomedical", "emotions", "intents", "assistants"
 
 
@@ -287,10 +287,11 @@ def line_scores(sides, documents, queries, bank):
     spelled = n_grams.fit_transform(documents)
     spelled = (n_grams.transform(queries) @ spelled.T).toarray()
     words, steps = search.bm25(documents, queries), {}
-    for m, c in [*product((0, 0.5, 1), (0, 0.2, 0.3, 0.5)), (0.75, 0.4)]:
+    for share, m in MEANS.items():
         cosines = unit(Q - m * center) @ unit(D - m * D.mean(axis=0)).T
-        steps[f"{m} means, {c} characters"] = cosines + c * spelled
-    steps["raw"] = steps.pop("0 means, 0 characters")
+        for c in (0, 0.2, 0.3, 0.5):
+            steps[f"{share}, {c} characters"] = cosines + c * spelled
+    steps["raw"] = steps.pop("cosine, 0 characters")
     return steps | {"BM25": words, "reciprocal ranks": search.ranks(steps["raw"], words)}
 
 

@@ -70,7 +70,7 @@ def for_known_groups(n_groups):
         "skcalib, not smoothed": Whitening(noise="auto", n_groups=n_groups),
     }
     for step, n in {OURS: n_groups, "half": n_groups // 2, "twice": 2 * n_groups}.items():
-        whitening = Whitening(noise="auto", n_groups=max(n, 1))
+        whitening = Whitening(noise="auto", n_groups=max(n, 2))
         name = step if step == OURS else f"skcalib, {step} the number"
         steps[name] = make_pipeline(whitening, NeighborSmoothing())
     return steps
