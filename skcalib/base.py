@@ -120,7 +120,7 @@ TRUSTED_TYPES = [
     "skcalib.calibration.whitening.Axes",
     "skcalib.encoders.model.declared.Declared",
     "skcalib.encoders.recipe.Recipe",
-    "skcalib.encoders.store.store.VectorStore",
+    "skcalib.encoders.store.VectorStore",
     "skcalib.model_selection._self_retrieval.SelfRetrieval",
     "skcalib.similarity.answers.stored.Keys",
     "skcalib.similarity.classifier.rejection.Standard",

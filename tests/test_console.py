@@ -19,7 +19,7 @@ def test_closed_streams_are_no_error(tmp_path):
 import sys, numpy as np, skcalib, skcalib.__main__, skcalib.cli.compare as command
 assert sys.stdout is sys.stderr is None
 letters = lambda texts: np.array([[text.count(c) + 0.1 for c in "aeinst"] for text in texts])
-encoder = skcalib.TextEncoder(letters)
+encoder = skcalib.TextEncoder(letters, name="letters")
 command.encoder_of = lambda options, **params: encoder
 sys.exit(skcalib.__main__.main())
 """
@@ -64,7 +64,9 @@ def stop(*_):
 skcalib.BertEncoder.fit = stop
 sys.exit(skcalib.__main__.main())
 """
-    (tmp_path / "texts").write_text("\n".join(f"one two {i} three four" for i in range(100)))
+    (tmp_path / "texts").write_text(
+        "\n".join(" ".join(f"{i}.{j}" for j in range(20)) for i in range(60))
+    )
     options = ["compare", "none", str(tmp_path / "texts"), "--save", str(tmp_path / "o")]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, *options],
