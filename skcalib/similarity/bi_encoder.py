@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import VersionedState, estimator, from_scratch
 from skcalib.compat import StrOptions, _fit_context
-from skcalib.encoders.any_encoder import encode
+from skcalib.encoders.pipelines import encode
 from skcalib.inputs.containers import refuse_rows
 from skcalib.inputs.texts import TextInput, as_pairs, distinct, distinct_texts
 from skcalib.inputs.vectors import unit_rows, warn_of_silent
