@@ -303,8 +303,8 @@ class NormalizingFlow(
         Warns
         -----
         UserWarning
-            If the flow was fitted with ``power="auto"`` on fewer than 2 rows for each feature. Many
-            epochs need more rows: see `validation_fraction`.
+            If the flow was fitted with ``power="auto"`` on fewer than 2 rows for each feature.
+            Many epochs need more rows: see `validation_fraction`.
         """
         X = self._checked(X)
         self._warn_of_few_rows()
@@ -370,7 +370,8 @@ class NormalizingFlow(
             parts = (Moments.of(X[rows[part]]) for part in gen_batches(len(rows), 8192))
             moments = reduce(Moments.merge, parts)
             standardization, used = principal_axes(moments, self.n_groups)
-            mean, self.power_, column_variances = moments.mean, used.power, moments.variances
+            mean, self.power_ = moments.mean, used.power
+            column_variances = moments.scatter.diagonal() / moments.n  # as `column_moments`
             warn_of_verdict(moments)
         warn_of_massive_column(column_variances)
         _warn_of_few_rows(len(rows), FEW_ROWS)
@@ -494,8 +495,8 @@ def principal_axes(
     variance, axes, used = spectrum_of(moments, power="auto", n_groups=n_groups)
     if not variance[0] > 0:
         raise ValueError(
-            f"All {moments.n} samples are equal: power='auto' needs samples that differ. Fit on "
-            "other samples, or set power=1."
+            f"All {moments.n} samples are equal: power='auto' needs samples that differ. Fit "
+            "on other samples, or set power=1."
         )
     # Smaller eigenvalues are rounding errors; `decompose` has set the negative ones to 0.
     least = rounding_error(variance)

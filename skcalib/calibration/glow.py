@@ -196,9 +196,9 @@ class Glow(nn.Module):
         """Set the starting point, at which all that is trained is the identity.
 
         A flow that rotates needs the deviations along principal axes, the axes in columns, the
-        units of the columns that are rotated, and ``whitening``, the factors that the map has in
-        place of 1 / deviation. ``rng`` draws on
-        the CPU, so that a seed gives the same start on every device.
+        units of the columns that are rotated, and ``whitening``, the factors that the map has
+        in place of 1 / deviation. ``rng`` draws on the CPU, so that a seed gives the same start
+        on every device.
         """
         self.standardize.initialize(mean, deviation, axes, units)
         if whitening is not None:

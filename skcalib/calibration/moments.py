@@ -120,8 +120,20 @@ class Moments:
         along = float(shift @ (self.cubic - pulled))
         return cubic, self.quartic - 4 * along + s2 * (2 * trace + self.n * s2)
 
-    def scaled(self, scale: np.ndarray) -> Moments:
-        """Moments after each column was divided by its scale; ``quartic`` is not known."""
+    @property
+    def column_scale(self) -> np.ndarray:
+        """Square root of the variance of each column plus the median variance.
+
+        Massive activations are columns. Divided by it they become equal, and columns that are
+        weaker than the median one keep their proportions.
+        """
+        positive = self.variances[self.variances > 0]
+        return np.sqrt(self.variances + (np.median(positive) if len(positive) else 1.0))
+
+    @cached_property
+    def scaled(self) -> Moments:
+        """Moments after a division by `column_scale`; their ``quartic`` is not known."""
+        scale = self.column_scale
         scatter = self.scatter / scale / scale[:, None]
         return Moments(self.n, self.mean / scale, scatter, self.cubic, np.nan, self.single)
 

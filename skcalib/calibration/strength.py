@@ -108,8 +108,7 @@ def spectrum_of(
     trained = is_neutral and is_trained(moments)
     sample, scale, intensity = moments, np.ones(len(moments.mean)), 0.0
     if is_neutral and not trained:
-        scale = column_scale(moments.variances)
-        sample = moments.scaled(scale)
+        sample, scale = moments.scaled, moments.column_scale
     variance, axes = sample.spectrum
     total, level = float(variance.sum()), 0.0
     share = 1.0 if centering == "auto" else float(centering)
@@ -141,16 +140,6 @@ def check_groups(power: float | str, noise: float, n_groups: int | str | None) -
         f"Got n_groups={n_groups!r} with power={power!r} and noise={noise!r}; n_groups chooses "
         "both. Set power='auto' and noise=0, or leave out n_groups."
     )
-
-
-def column_scale(variances: np.ndarray) -> np.ndarray:
-    """What columns with these variances are divided by, ``(σ² + median)^(1/2)``.
-
-    Massive activations are columns. They become equal, and columns that are weaker than the
-    median one keep their proportions.
-    """
-    positive = variances[variances > 0]
-    return np.sqrt(variances + (np.median(positive) if len(positive) else 1.0))
 
 
 def ledoit_wolf_shrinkage(moments: Moments) -> float:
@@ -271,6 +260,6 @@ def _check_underflow(moments: Moments, order: int) -> None:
     least = (np.finfo(np.float64).tiny / np.finfo(np.float64).eps) ** (2 / order)
     if 0 < total < least:
         raise ValueError(
-            f"X varies so little, {total**0.5:.3g} in all, that powers of it underflow float64. "
-            f"Scale X up first, to more than {least**0.5:.0e}."
+            f"X varies so little, {total**0.5:.3g} in all, that powers of it underflow "
+            f"float64. Scale X up first, to more than {least**0.5:.0e}."
         )

@@ -484,7 +484,9 @@ def solve(
         )
     variance, basis, used = spectrum_of(moments, **strength)
     eigenvalues = used.eigenvalues
-    least = np.maximum(rounding_error(eigenvalues), moments.rounding(basis / used.scale[:, None]))
+    least = np.maximum(
+        rounding_error(eigenvalues), moments.rounding(basis / used.scale[:, None])
+    )
     axes = np.flatnonzero(eigenvalues > least)
     if used.shrinkage == 0:
         axes = axes[: n - 1]  # centering uses up one sample

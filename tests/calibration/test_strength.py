@@ -139,7 +139,9 @@ def test_raw_columns_and_directions_are_reduced_to_two_levels(n):
 
 @pytest.mark.filterwarnings("ignore:One column holds most of the variance")
 def test_the_size_of_massive_columns_does_not_matter():
-    one, other = (cosines(Whitening(power="auto").fit_transform(raw(massive=m))) for m in (8, 80))
+    one, other = (
+        cosines(Whitening(power="auto").fit_transform(raw(massive=m))) for m in (8, 80)
+    )
     assert abs(one - other).max() < 0.05
     rows = raw(massive=8), raw(massive=80)
     one, other = (cosines(X - X.mean(axis=0)) for X in rows)

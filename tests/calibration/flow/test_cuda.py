@@ -25,9 +25,9 @@ def _flow(device, **changes):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("noise", [0.0, "auto"])
-def test_results_are_the_cpus(X, noise):
-    settings = {"noise": noise, "validation_fraction": 0.1}
+@pytest.mark.parametrize("power", [1.0, "auto"])
+def test_results_are_the_cpus(X, power):
+    settings = {"power": power, "validation_fraction": 0.1}
     X = X.astype(np.float64)
     expected, flow = _flow("cpu", **settings).fit(X), _flow("cuda", **settings).fit(X)
     np.testing.assert_allclose(flow.loss_curve_, expected.loss_curve_, rtol=1e-9)
