@@ -23,7 +23,7 @@ from skcalib import (
     Whitening,
     ZeroShotClassifier,
 )
-from skcalib.encoders.any_encoder import encode
+from skcalib.encoders.pipelines import encode
 
 SILENT = ["汉字", "日本", "", " ", "😀"]
 COUNTED = pytest.mark.filterwarnings("ignore:The encoder is calibrated on")

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from skcalib.calibration.glow import Latent
-from skcalib.encoders.model.reading import read
-from skcalib.encoders.poolings import POOLINGS, SLOTS
+from skcalib.encoders.model.load import read
+from skcalib.encoders.recipe import POOLINGS, SLOTS
 from skcalib.export._modules import module_of
 from skcalib.export._parts import Parts, combined
 

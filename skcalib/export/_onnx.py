@@ -11,8 +11,7 @@ from sklearn.preprocessing import Normalizer
 
 from skcalib.base import import_package
 from skcalib.encoders.model.tokens import TEXT, around
-from skcalib.encoders.poolings import POOLINGS
-from skcalib.encoders.recipe import Recipe
+from skcalib.encoders.recipe import POOLINGS, Recipe
 from skcalib.export._parts import Parts, not_linear, probes, take_apart
 from skcalib.export._writing import write_checked
 

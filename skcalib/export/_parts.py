@@ -20,7 +20,7 @@ from skcalib.encoders.recipe import Recipe
 from skcalib.similarity.bi_encoder import BiEncoder
 
 if TYPE_CHECKING:
-    from skcalib.encoders.model.backbone import Backbone  # imports torch
+    from skcalib.encoders.model.load import Backbone  # imports torch
 
 
 TOO_LONG = 1024  # tokens: a longer limit is not tried, since such a text takes seconds

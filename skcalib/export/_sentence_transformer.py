@@ -14,8 +14,7 @@ from sklearn.preprocessing import Normalizer
 from skcalib.base import import_package, warn
 from skcalib.calibration import LinearMap
 from skcalib.encoders.model.tokens import TEXT, around
-from skcalib.encoders.poolings import POOLINGS, SLOTS
-from skcalib.encoders.recipe import Recipe
+from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe
 from skcalib.export._onnx import not_one_graph
 from skcalib.export._parts import Parts, combined, not_linear, probes, take_apart
 from skcalib.export._writing import write_checked

@@ -31,7 +31,7 @@ def write_checked(
     import torch
 
     from skcalib.encoders.model.forward import in_short
-    from skcalib.encoders.model.reading import quiet_transformers
+    from skcalib.encoders.model.load import quiet_transformers
 
     lengths = np.linalg.norm(expected, axis=1)
     accepted = TOLERANCE * np.maximum(lengths, np.median(lengths))

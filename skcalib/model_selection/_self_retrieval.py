@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import warn
 from skcalib.compat import Interval, validate_parameter_constraints
-from skcalib.encoders.any_encoder import as_encoder, encoded
+from skcalib.encoders.pipelines import as_encoder, encoded
 from skcalib.inputs.texts import texts_of
 from skcalib.model_selection._views import FEWEST_UNITS, Views, combined
 

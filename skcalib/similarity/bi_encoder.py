@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import VersionedState, from_scratch
 from skcalib.compat import _fit_context
-from skcalib.encoders.any_encoder import encode
+from skcalib.encoders.pipelines import encode
 from skcalib.inputs.containers import refuse_rows
 from skcalib.inputs.texts import TextInput, as_pairs, distinct, distinct_texts
 from skcalib.inputs.vectors import unit_rows, warn_of_silent

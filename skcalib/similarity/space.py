@@ -11,14 +11,15 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from skcalib.base import calibrator_tags
 from skcalib.calibration import LinearMap
 from skcalib.calibration.whitening import Whitening
-from skcalib.encoders.any_encoder import (
+from skcalib.encoders.pipelines import (
+    after_query_encoder,
     as_encoder,
     before_calibration,
     encode,
     fit_with_groups,
     is_frozen,
+    of_side,
 )
-from skcalib.encoders.sides import after_query_encoder, of_side
 from skcalib.inputs.texts import as_texts
 from skcalib.inputs.vectors import (
     check_vectors,

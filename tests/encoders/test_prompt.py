@@ -166,7 +166,7 @@ def test_memories_keep_prompts_apart(folder, tmp_path, overflow, recent):
 
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")
 def test_words_of_the_prompt_are_no_content(folder):
-    from skcalib.encoders.any_encoder import encode
+    from skcalib.encoders.pipelines import encode
 
     encoder = BertEncoder(folder, prompt="the old {text} red house", pooling="mean")
     _, silent = encode(encoder.fit(["dog"]), ["dog", "", "  ", "red house"])

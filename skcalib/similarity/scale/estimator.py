@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import VersionedState, estimator, from_scratch
 from skcalib.compat import Interval, _fit_context, check_rate
 from skcalib.cosines import SLACK, best_of_others
-from skcalib.encoders.any_encoder import as_encoder
+from skcalib.encoders.pipelines import as_encoder
 from skcalib.inputs.containers import first_text, refuse_rows, unmasked
 from skcalib.inputs.pipelines import refuse_untransformed
 from skcalib.inputs.texts import distinct_texts

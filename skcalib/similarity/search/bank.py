@@ -7,8 +7,7 @@ import numpy as np
 from sklearn.base import clone
 
 from skcalib.base import warn
-from skcalib.encoders.any_encoder import as_encoder
-from skcalib.encoders.sides import first_of_queries
+from skcalib.encoders.pipelines import as_encoder, first_of_queries
 from skcalib.inputs.texts import as_texts, distinct
 from skcalib.inputs.vectors import distinct_vectors
 from skcalib.similarity.search.words import sample_of
