@@ -406,13 +406,13 @@ class NormalizingFlow(
             networks[key] = self._fitted_network().to(device, getattr(torch, dtype.name))
         # With few rows, intermediate results stay in a CPU's cache; a GPU needs more rows.
         n_rows = 2**10 if device.type == "cpu" else 2**13
-        blocks = []
+        result = np.empty(len(X) if method == "log_prob" else X.shape, X.dtype)
         with plain_torch(device), torch.inference_mode():
             for rows in gen_batches(len(X) or 1, n_rows):
                 block = np.ascontiguousarray(X[rows], dtype)  # no negative strides
                 values = getattr(networks[key], method)(torch.tensor(block, device=device))
-                blocks.append(values.cpu().numpy().astype(X.dtype))
-        return np.concatenate(blocks)
+                result[rows] = values.cpu().numpy()
+        return result
 
     def _network(self, dtype: np.dtype) -> Glow:
         """Build the network of the fitted architecture."""
