@@ -24,7 +24,6 @@ from skcalib.compat import Interval, _fit_context, check_rate
 from skcalib.cosines import SLACK, best_of_others
 from skcalib.encoders.pipelines import as_encoder
 from skcalib.inputs.containers import first_text, refuse_rows, unmasked
-from skcalib.inputs.pipelines import refuse_untransformed
 from skcalib.inputs.texts import distinct_texts
 from skcalib.inputs.vectors import (
     check_finite,
@@ -171,7 +170,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
         refuse_rows(
             self, y, "Pass queries that no text of X answers as fit(X, unanswerable=queries)."
         )
-        refuse_untransformed(self, unanswerable, "unanswerable")
         X, calibration = self._fitted_rows(X)
         self._width = (
             X.shape[1] if calibration is None else _mapped(calibration, X[:1]).shape[1]
