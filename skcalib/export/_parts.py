@@ -31,7 +31,6 @@ class Parts(NamedTuple):
 
     encoder: BertEncoder  # a copy that computes in float32, and keeps nothing on disk
     steps: tuple[Any, ...]  # copies that search exactly
-    similarity: str  # of the `BiEncoder`; "cosine" if there is none
     recipe: Recipe  # of the encoder
 
     def backbone(self) -> Backbone:
@@ -51,10 +50,10 @@ def take_apart(pipeline: Any) -> Parts:
     pipeline that is not fitted, does not begin with a `BertEncoder`, or has a step that no
     export knows raises an error.
     """
-    similarity, pipeline = "cosine", getattr(pipeline, "best_estimator_", pipeline)
+    pipeline = getattr(pipeline, "best_estimator_", pipeline)
     if isinstance(pipeline, BiEncoder):
         check_is_fitted(pipeline)
-        similarity, pipeline = pipeline.similarity_, pipeline.encoder_
+        pipeline = pipeline.encoder_
     encoder, *steps = [*flat(pipeline)] or [pipeline]
     if not isinstance(encoder, BertEncoder):
         raise TypeError(
@@ -68,7 +67,7 @@ def take_apart(pipeline: Any) -> Parts:
     # The scaling of an encoder to unit length is one more step.
     scaling = (Normalizer(),) if encoder.normalize_ else ()
     encoder = for_export(encoder, normalize=False)
-    return Parts(encoder, (*scaling, *map(_exact, steps)), similarity, recipe_of(encoder))
+    return Parts(encoder, (*scaling, *map(_exact, steps)), recipe_of(encoder))
 
 
 def _exact(step: Any) -> Any:

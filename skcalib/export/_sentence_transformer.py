@@ -50,13 +50,12 @@ def save_sentence_transformer(
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
         Fitted: a `BertEncoder`, then any number of `GroupErasure`, `Whitening`
-        and scikit-learn's ``Normalizer``. The similarity of a `BiEncoder`
-        becomes that of the model.
+        and scikit-learn's ``Normalizer``.
     folder : str or path-like
         New, or empty. It is written whole or not at all.
     normalize : bool or None, default=None
         Whether vectors are scaled to unit length. None scales them if the model's own folder
-        ends with ``Normalize`` and the similarity is the cosine, since programs may rely on it
+        ends with ``Normalize``, since programs may rely on it
         and compute cosines as inner products. It warns if lengths change.
 
     Raises
@@ -244,7 +243,7 @@ def _parts_of_folder(pipeline: Any, normalize: bool | None = None) -> tuple[Part
     """
     parts = take_apart(pipeline)
     if normalize is None:
-        normalize = parts.encoder.declared_.normalizes and parts.similarity == "cosine"
+        normalize = parts.encoder.declared_.normalizes
     if not normalize or parts.is_unit:
         return parts, False
     return parts._replace(steps=(*parts.steps, Normalizer())), True
@@ -260,7 +259,7 @@ def _through_folder(
     """Write modules equivalent to the parts; read them back, and return vectors of texts."""
     from sentence_transformers import SentenceTransformer
 
-    params |= {"similarity_fn_name": parts.similarity, "device": "cpu"}
+    params |= {"similarity_fn_name": "cosine", "device": "cpu"}
     model = SentenceTransformer(modules=modules, **params)
     model.save(str(folder), create_model_card=False)
     path = folder / "modules.json"

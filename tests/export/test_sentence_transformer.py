@@ -148,7 +148,7 @@ def test_model_is_loaded_saved_and_run_where_there_is_no_skcalib(minilm, tmp_pat
     texts = ["A man plays the flute.", "Snow fell all night, and more.", "", "?", "Music"]
     encoder = BertEncoder(minilm, pooling="zipf", layers=(0, 3))
     pipeline = make_pipeline(encoder, Whitening(3, power="auto"), Normalizer())
-    model = BiEncoder(pipeline, similarity="dot").fit(texts)
+    model = BiEncoder(pipeline).fit(texts)
     save_sentence_transformer(model, tmp_path / "model")
     with monkeypatch.context() as without:
         for name in [name for name in sys.modules if name.split(".")[0] == "skcalib"]:
@@ -157,7 +157,6 @@ def test_model_is_loaded_saved_and_run_where_there_is_no_skcalib(minilm, tmp_pat
         loaded.save(str(tmp_path / "again"))
         loaded = package.SentenceTransformer(str(tmp_path / "again"), device="cpu")
         vectors = loaded.encode(texts, batch_size=5)
-    assert loaded.similarity_fn_name == "dot"
     assert_equal_vectors(vectors, model.encoder_.transform(texts))
     assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
 
@@ -192,13 +191,6 @@ def test_a_model_of_unit_length_stays_one(last, normalized, texts, tmp_path):
     kinds = [type(module).__name__ for module in model]
     assert kinds == ["Transformer", "Pooling", "Normalize", "Dense", "Dense", "Normalize"]
     assert "`Normalizer()`" in (tmp_path / "model" / "README.md").read_text()
-
-
-def test_inner_products_of_a_pipeline_are_kept(normalized, texts, tmp_path):
-    pipeline = make_pipeline(BertEncoder(normalized), Whitening(6, power="auto"))
-    model = BiEncoder(pipeline, similarity="dot").fit(texts)
-    found = exported(model, tmp_path).encode(texts)
-    assert_equal_vectors(found, model.encoder_.transform(texts))
 
 
 SMALL = {

@@ -30,7 +30,6 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib import (
     BertEncoder,
     NearestAnswer,
-    SimilarityScale,
     TextEncoder,
     ZeroShotClassifier,
 )
@@ -133,22 +132,6 @@ def answers(rng, encoder):
     yield model.vectors_, len(model.vectors_)
 
 
-def equivalent(rng, encoder):
-    scales = []
-    for _ in range(2):
-        X = rng.normal(size=(int(rng.integers(2, 400)), 8)) * 10.0 ** rng.integers(-200, 200)
-        if rng.random() < 0.3:
-            X[rng.integers(len(X))] = pick(rng, [0, np.nan, np.inf, 1e308])
-        scales.append(SimilarityScale())
-        yield scales[-1]
-        scales[-1].fit(X)
-    given = pick(rng, [0.5, 0.99, 1, -1, 0.1, 1.5, np.nan, "x", None])
-    found = np.atleast_1d(scales[0].equivalent(given, scales[1]))
-    if np.abs(found).max() > 1:
-        raise AssertionError(f"a cosine of {found}")
-    yield found[:, None], len(found)
-
-
 def windows(rng, encoder):
     texts = sentences(rng, int(rng.integers(1, 12)), int(rng.integers(0, 6)))
     texts += [" ".join(rng.choice(WORDS, size=rng.integers(30, 200)))]
@@ -197,7 +180,7 @@ def try_all(seed, n):
     folder = tempfile.mkdtemp()
     make_tiny_bert(f"{folder}/tiny")
     cheap, bert = TextEncoder(project), BertEncoder(f"{folder}/tiny")
-    given = {classifier: cheap, answers: cheap, equivalent: cheap}
+    given = {classifier: cheap, answers: cheap}
     given |= {windows: bert}
     ends = {function.__name__: Counter() for function in given}
     for i in range(n):

@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from skcalib.base import VersionedState, estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, _fit_context, check_params
 from skcalib.inputs.labels import labels_of
-from skcalib.inputs.pipelines import refuse_untransformed
 from skcalib.inputs.texts import TextInput, as_texts, distinct
 from skcalib.similarity.answers.stored import Keys, identity, stored_answers
 from skcalib.similarity.answers.threshold import promised, promised_by_answers
@@ -174,8 +173,6 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             Without `unanswerable`, if there are fewer than ``2 / false_positive_rate - 1``
             different answers.
         """
-        refuse_untransformed(self, queries, "queries")
-        refuse_untransformed(self, unanswerable, "unanswerable")
         stored = stored_answers(X, y)
         unknown = None
         if unanswerable is not None:

@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import NotHere, estimator, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, StrOptions, _fit_context
 from skcalib.inputs.containers import refuse_rows
-from skcalib.inputs.pipelines import refuse_untransformed
 from skcalib.inputs.texts import TextTransformer
 from skcalib.inputs.vectors import warn_of_silent
 from skcalib.similarity.search.index import DenseSparse, SearchIndex
@@ -223,7 +222,6 @@ class SearchEncoder(TextTransformer):
         """
         advice = "Pass a sample of queries by name: fit(documents, queries=past_queries)."
         refuse_rows(self, y, advice)
-        refuse_untransformed(self, queries, "queries")
         index, _ = SearchIndex.learned(self, X, queries)
         return self._keep(index)
 
