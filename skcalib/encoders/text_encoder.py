@@ -197,8 +197,8 @@ class TextEncoder(WithMemory, TextTransformer):
             )
         blocks, model = [distinct(texts)], self._text_model()
         if self.memory is not None and not model.width:
-            for _ in recall(texts[:1], model, silent):  # a store needs the width
-                pass
+            [records] = recall(texts[:1], model, silent)
+            model.width = records.vectors.shape[2]  # which a store needs
         vectors, _ = vectors_of(
             blocks, model, self.memory, _only, total=len(texts), verbose=self.verbose
         )
