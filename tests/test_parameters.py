@@ -37,7 +37,7 @@ def test_only_what_belongs_to_a_row_is_metadata(kind):
 
 
 def test_a_value_that_belongs_elsewhere_is_refused_with_the_place():
-    with pytest.raises(ValueError, match=r"n_components.*for 'auto' see the parameter noise"):
+    with pytest.raises(ValueError, match=r"n_components.*for 'auto' see the parameter power"):
         skcalib.Whitening("auto").fit(np.eye(4))
     with pytest.raises(ValueError, match=r"'topics'.*for a search use SearchEncoder"):
         skcalib.CalibrationSearch(TextEncoder(print), task="search").fit(["a", "b"])
