@@ -1,7 +1,7 @@
-"""NearestAnswer: one of the stored answers, or none."""
+"""NearestAnswer: the answer of the nearest stored question, or none."""
 
+from collections.abc import Hashable, Mapping, Set
 from copy import copy
-from dataclasses import KW_ONLY
 from itertools import compress
 from numbers import Real
 from typing import Any, NamedTuple, Self
@@ -11,23 +11,19 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skcalib.base import VersionedState, estimator, from_scratch, warn
-from skcalib.compat import HasMethods, Interval, _fit_context, check_params
-from skcalib.inputs.labels import labels_of
-from skcalib.inputs.pipelines import refuse_untransformed
+from skcalib.base import VersionedState, from_scratch, warn
+from skcalib.compat import Interval, _fit_context, check_params
+from skcalib.cosines import NEAR, nearest
+from skcalib.inputs.labels import is_missing, plain
 from skcalib.inputs.texts import TextInput, as_texts, distinct
-from skcalib.similarity.answers.stored import Keys, identity, stored_answers
-from skcalib.similarity.answers.threshold import promised, promised_by_answers
-from skcalib.similarity.duplicates.guard import guard_of_fit
-from skcalib.similarity.search.estimator import SearchEncoder
-from skcalib.similarity.search.index import NONE, SearchIndex
+from skcalib.inputs.vectors import unit_rows
+from skcalib.similarity.search import SearchEncoder, shifted
 from skcalib.similarity.space import calibrates
-from skcalib.statistics.conformal import n_needed
+from skcalib.statistics.conformal import ENOUGH, ROUNDING, n_above, n_needed
 
-# Stored questions that are asked to find the threshold; a sample, if there are more.
-ASKED = 2000
-MOST_COMPARED = 640  # entries, at most, for the threshold, which then allows the next
+ASKED = 2000  # stored questions, at most, that are asked to find the threshold
 SAMPLED = 100  # stored questions that show how near an equal one is
+MARGIN = 1e-6  # of a threshold, above what rounding changes in a score
 
 
 class HitRates(NamedTuple):
@@ -38,7 +34,6 @@ class HitRates(NamedTuple):
     false: float  # of the questions without an answer, those that got one
 
 
-@estimator
 class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     """Answer a question with the answer of the nearest stored question, or not at all.
 
@@ -57,17 +52,13 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     confidence : float in (0, 1) or None, default=0.9
         Probability that the rate holds for this fit, if there are enough `unanswerable`
         questions, see Notes. With fewer, or None, it holds on average over samples of these.
-    guard : DetailGuard or None, default=None
-        Details in which a question must agree with a stored one to get its answer, such as
-        numbers; any object with a method ``details(text)``, equal for texts that agree.
 
     Attributes
     ----------
     questions_, answers_ : ndarray of shape (n_stored,), object
         Stored questions, each once, and their answers.
     search_ : SearchEncoder
-        The fitted clone, which has the questions as its documents. Their vectors, before the
-        hubs, and their words are moved halfway to the mean of those with the same answer.
+        The fitted clone, which has the questions as its documents.
     threshold_ : float
         Score that a question must reach to get an answer.
     confidence_ : float or None
@@ -94,19 +85,23 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     1``; a single fit may then exceed it. A repeated question counts once, or as often as it
     comes if this is stricter.
 
-    Without these, each stored question (2,000 at most) is asked as if its own answer were not
-    stored. An answer and its nearest are often each other's nearest, so a new answer would make
-    the questions of two answers pass. Each answer counts as much as the others, however many
-    questions it has. Therefore ``2 / false_positive_rate - 1`` different answers are needed to
-    estimate how much they differ. With fewer, `fit` warns, and the share of false positives may
-    be several times `false_positive_rate`.
+    What is stored is answered. So `unanswerable` questions that are stored, or near copies of
+    stored ones (a cosine of 0.9 or more after the mean of the stored ones is subtracted), do
+    not count, and a warning names them. The rate is that of the others, also after
+    `partial_fit`.
 
-    Dicts, lists, sets, arrays, dataclasses, and objects that cannot be hashed are the same
-    answer if their contents are equal, where NaN equals NaN.
+    Without `unanswerable`, each stored question (2,000 at most) is asked as if its own answer
+    were not stored. An answer and its nearest are often each other's nearest, so a new answer
+    would make the questions of two answers pass. Each answer counts as much as the others,
+    however many questions it has. Therefore ``2 / false_positive_rate - 1`` different answers
+    are needed to estimate how much they differ. With fewer, `fit` warns, and the share of false
+    positives may be several times `false_positive_rate`.
+
+    Answers are any objects. Two are the same answer if they are equal by ``==``, in all their
+    entries if they have several, or the same object.
 
     A question that is stored gets its own answer. One without content for the encoder (blank,
-    only unknown tokens, or a zero vector) gets none otherwise. With a `guard`, stored questions
-    above the threshold are tried, the nearest first, until it allows one.
+    only unknown tokens, or a zero vector) gets none otherwise.
 
     References
     ----------
@@ -126,21 +121,25 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     array(['password', None], dtype=object)
     """
 
-    encoder: Any
-    _: KW_ONLY
-    false_positive_rate: float = 0.01
-    confidence: float | None = 0.9
-    guard: Any = None
-
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
         "false_positive_rate": [Interval(Real, 0, 1, closed="neither")],
         "confidence": [Interval(Real, 0, 1, closed="neither"), None],
-        "guard": [HasMethods("details"), None],
     }
     # Data of the fit, which no pipeline passes on.
     __metadata_request__fit = {"unanswerable": UNUSED, "queries": UNUSED}
-    _state_version = 8
+    _state_version = 9
+
+    def __init__(
+        self,
+        encoder: Any,
+        *,
+        false_positive_rate: float = 0.01,
+        confidence: float | None = 0.9,
+    ):
+        self.encoder = encoder
+        self.false_positive_rate = false_positive_rate
+        self.confidence = confidence
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=False)
@@ -172,17 +171,14 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         Warns
         -----
         UserWarning
-            Without `unanswerable`, if there are fewer than ``2 / false_positive_rate - 1``
-            different answers.
+            If `unanswerable` questions are stored, or near copies of stored ones. Without
+            `unanswerable`, if there are fewer than ``2 / false_positive_rate - 1`` different
+            answers.
         """
-        refuse_untransformed(self, queries, "queries")
-        refuse_untransformed(self, unanswerable, "unanswerable")
-        stored = stored_answers(X, y)
-        unknown = None
-        if unanswerable is not None:
-            unknown = distinct(as_texts(unanswerable, "unanswerable"))
+        stored = _stored(X, y)
+        unknown = None if unanswerable is None else as_texts(unanswerable, "unanswerable")
         if queries is not None:  # without those that the threshold depends on
-            left_out = {*stored, *(unknown[0] if unknown else ())}
+            left_out = {*stored, *(unknown or ())}
             queries = [text for text in as_texts(queries, "queries") if text not in left_out]
             if len({*queries}) < 2:
                 raise ValueError(
@@ -198,8 +194,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 "The SearchEncoder of a NearestAnswer has no encoder; it compares questions as "
                 "texts. Set its encoder."
             )
-        index, unit = SearchIndex.learned(search, [*stored], queries, _codes(stored))
-        space: Any = index.document_side.space
+        search.fit([*stored], queries=queries)
+        space = search._documents
         if calibrates(space.encoder) and not space.is_frozen:
             warn(
                 "The encoder is calibrated on the stored questions, so they lie farther apart "
@@ -207,8 +203,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 "false_positive_rate. Give a FrozenEstimator of a pipeline that was fitted on "
                 "other questions."
             )
-        asked = None if unknown is None else (*unknown, index.ask(unknown[0]))
-        return self._keep(stored, unit, search, index, asked)
+        return self._keep(stored, search, unknown)
 
     @_fit_context(prefer_skip_nested_validation=False)
     def partial_fit(self, X: Any, y: Any) -> Self:
@@ -224,18 +219,13 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         self : NearestAnswer
         """
         check_is_fitted(self)
-        added = stored_answers(X, y)
-        known = dict(zip(self.questions_, self.answers_, strict=True))
-        more, unit = [text for text in added if text not in known], self._unit
-        if more:
-            space: Any = self._index.document_side.space
-            unit = np.vstack([unit, space.unit(more)])
-        stored, texts = known | added, [*known, *more]
-        order = sorted(range(len(texts)), key=texts.__getitem__)
-        stored, unit = {texts[i]: stored[texts[i]] for i in order}, unit[order]
-        index = self._index.with_documents(unit, [*stored], _codes(stored))
-        # A copy: an error leaves the store as it is.
-        return self._keep(stored, unit, copy(self.search_), index, self._unanswerable)
+        stored = dict(zip(self.questions_, self.answers_, strict=True))
+        more = _stored(X, y)
+        new = [text for text in more if text not in stored]
+        search = copy(self.search_)  # an error leaves the store as it is
+        if new:
+            search.add(new)
+        return self._keep(stored | more, search, self._unanswerable, is_growing=True)
 
     def predict(self, X: Any) -> np.ndarray:
         """Answers to questions.
@@ -323,84 +313,80 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     def _judged(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Whether each question gets its answer, gets any, and has an answer stored."""
-        answers = self.predict(X).tolist()
-        truth = [*map(identity, labels_of(y, "y", missing=True, objects=True))]
-        check_consistent_length(answers, truth)
-        known = set(map(identity, self.answers_))
-        right = [identity(answer) == true for answer, true in zip(answers, truth, strict=True)]
-        answered = [answer is not None for answer in answers]
-        answerable = [true in known for true in truth]
-        return np.array(right), np.array(answered), np.array(answerable)
+        scores, rows = self._best(X)
+        truth = _entries(y)
+        check_consistent_length(rows, truth)
+        codes = _numbered([*self.answers_, *truth])
+        stored, truth = np.split(codes, [len(self.answers_)])
+        answered = scores >= self.threshold_
+        return answered & (stored[rows] == truth), answered, np.isin(truth, stored)
 
     def _best(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best score of each question with an allowed stored one, and its row."""
+        """Return the best score of each question, and the row of the stored one."""
         check_is_fitted(self)
         texts = as_texts(X)
-        best, rows = np.full(len(texts), NONE), np.zeros(len(texts), np.intp)
-        known = np.array([*map(self._place.__contains__, texts)])
-        if not known.all():
-            asked = [*compress(texts, ~known)]
-            best[~known], rows[~known] = self._index.nearest_allowed(
-                self._index.ask(asked), self._keys.allow_new(asked), self.threshold_
-            )
-        best[known] = self.threshold_ + 1  # also without content
-        rows[known] = [*map(self._place.__getitem__, compress(texts, known))]
-        return best, rows
+        scores, rows = self.search_.kneighbors(texts, 1)
+        scores, rows = scores[:, 0], rows[:, 0]
+        for i, text in enumerate(texts):
+            if text in self._place:  # also without content
+                scores[i], rows[i] = max(scores[i], self.threshold_ + 1), self._place[text]
+        return scores, rows
 
     def _keep(
         self,
         stored: dict[str, Any],
-        unit: np.ndarray,
         search: SearchEncoder,
-        index: SearchIndex,
-        unanswerable: tuple[list[str], np.ndarray, Any] | None,
+        unknown: list[str] | None,
+        is_growing: bool = False,
     ) -> Self:
-        """Find the threshold, then keep the questions, which a fitted index has."""
+        """Find the threshold, then keep the questions, which a fitted search has."""
         questions, answers = (
             np.fromiter(part, object, len(stored)) for part in (stored, stored.values())
         )
-        keys, confidence = Keys.of(_codes(stored), stored, guard_of_fit(self)), None
-        if unanswerable is None:
-            threshold = self._threshold_by_answers(questions, unit, index, keys)
+        rate, confidence = self.false_positive_rate, None
+        if unknown is None:
+            threshold = self._threshold_by_answers(questions, _numbered([*answers]), search)
         else:
-            texts, place, asked = unanswerable
-            best, _ = index.nearest_allowed(asked, keys.allow_new(texts), most=MOST_COMPARED)
-            rate = self.false_positive_rate
-            threshold, confidence = promised(best, place, rate, self.confidence)
-        some = np.random.default_rng(0).permutation(len(questions))[:SAMPLED]
-        found = index.nearest(index.queries(unit[some], questions[some].tolist()), 1)[0]
-        if threshold > found.max():
+            unknown = _without_stored(unknown, questions, search)
+            texts, place = distinct(unknown)
+            best = search.kneighbors(texts, 1)[0][:, 0] if texts else np.empty(0)
+            if is_growing and len(texts) < n_needed(rate):
+                warn(
+                    f"Only {len(texts):,} of the unanswerable questions still have no answer, and "
+                    f"false_positive_rate={rate:g} needs {n_needed(rate):,}, so false positives "
+                    "may be more frequent. Fit again, with more of them."
+                )
+                threshold = float(best.max()) + MARGIN if texts else self.threshold_
+            else:
+                threshold, confidence = promised(best, place, rate, self.confidence)
+        sample = np.random.default_rng(0).permutation(len(questions))[:SAMPLED]
+        if threshold > search.kneighbors(questions[sample], 1)[0].max():
             warn(
                 "More questions than false_positive_rate are as near to a stored one with "
                 "another answer as it is to itself, so only stored questions get an answer. "
-                "Choose another encoder, or set a guard."
+                "Choose another encoder."
             )
-        self.search_, self._index = search._keep(index), index
-        self._unit, self._unanswerable = unit, unanswerable
-        self._keys, self.threshold_, self.confidence_ = keys, threshold, confidence
+        self.search_, self._unanswerable = search, unknown
+        self.threshold_, self.confidence_ = threshold, confidence
         self._place = {question: i for i, question in enumerate(questions)}
         self.questions_, self.answers_ = questions, answers
         return self
 
     def _threshold_by_answers(
-        self, questions: np.ndarray, unit: np.ndarray, index: SearchIndex, keys: Keys
+        self, questions: np.ndarray, codes: np.ndarray, search: SearchEncoder
     ) -> float:
         """Ask stored questions as if their own answers were not stored; no other changes."""
-        n, rate = keys.answers.max() + 1, self.false_positive_rate
+        n, rate = codes.max() + 1, self.false_positive_rate
         if n == 1:
             raise ValueError(
                 f"All {len(questions)} questions have one answer. Give questions with other "
                 "answers, or `unanswerable` ones, to estimate the threshold."
             )
-        content = np.flatnonzero(unit.any(axis=1))
+        content = np.flatnonzero(search.vectors_.any(axis=1))
         drawn = content[np.random.default_rng(0).permutation(len(content))[:ASKED]]
-        texts = questions[drawn].tolist()
-        if index.query_side is not index.document_side:  # otherwise as they are
-            asked = index.ask(texts)
-        else:
-            asked = index.queries(unit[drawn], texts)
-        best, _ = index.nearest_allowed(asked, keys.allow(keys[drawn]), most=MOST_COMPARED)
-        threshold = promised_by_answers(best, keys.answers[drawn], rate)
+        encoded = search._encoded_queries(questions[drawn])
+        best, _ = search._nearest(*encoded, 1, left_out=(codes, codes[drawn]))
+        threshold = promised_by_answers(best[:, 0], codes[drawn], rate)
         if n < (needed := n_needed(rate, new=2)):
             warn(
                 f"false_positive_rate={rate:g} needs {needed:,} different answers to estimate "
@@ -415,6 +401,140 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         return tags
 
 
-def _codes(stored: dict[str, Any]) -> np.ndarray:
-    """Return which of the different answers each question has."""
-    return distinct([identity(answer) for answer in stored.values()])[1]
+# Questions and answers.
+
+
+def _stored(X: Any, y: Any) -> dict[str, Any]:
+    """Return the answer of each distinct question, sorted by the questions."""
+    questions, answers = as_texts(X), _entries(y)
+    check_consistent_length(questions, answers)
+    stored: dict[str, Any] = {}
+    for question, answer in zip(questions, answers, strict=True):
+        if is_missing(answer):
+            raise ValueError(
+                f"y has a missing answer, {answer!r}, to {question!r:.60}. Drop the question, or "
+                "give it an answer."
+            )
+        first = stored.setdefault(question, answer)
+        if not _equal(first, answer):
+            raise ValueError(
+                f"The question {question!r:.60} has the answers {first!r:.40} and "
+                f"{answer!r:.40}. Give each question one answer."
+            )
+    return {question: stored[question] for question in sorted(stored)}
+
+
+def _entries(y: Any) -> list[Any]:
+    """Return answers as objects, which keep what they are."""
+    if isinstance(y, str | Mapping | Set) or hasattr(y, "columns") or not hasattr(y, "__len__"):
+        raise TypeError(
+            f"y is of type {type(y).__name__}; expected a list, an array or a Series with an "
+            "answer for each question. Wrap a single answer in a list, and select one column of "
+            "a frame."
+        )
+    if getattr(y, "ndim", 1) != 1:
+        raise ValueError(
+            f"y has shape {y.shape}; expected one answer per question. Flatten a column with "
+            "ravel(), or pass rows as a list of arrays with list(y)."
+        )
+    # As Python's numbers and texts; dates would lose their unit, and records their names.
+    is_odd = isinstance(y, np.ndarray) and y.dtype.kind in "mMV"
+    return [*(y if is_odd else plain(y))]
+
+
+def _equal(first: Any, second: Any) -> bool:
+    """Whether two answers are equal, in all entries if they have several."""
+    if first is second:
+        return True
+    try:
+        equal = first == second
+        if isinstance(equal, bool | np.bool_):
+            return bool(equal)
+        shapes = {getattr(answer, "shape", None) for answer in (first, second)}
+        return type(first) is type(second) and len(shapes) == 1 and bool(np.all(equal))
+    except (TypeError, ValueError):  # such as frames with other columns
+        return False
+
+
+def _numbered(answers: list[Any]) -> np.ndarray:
+    """Number answers from 0, equal ones alike."""
+    codes, by_hash, others = [], {}, []
+    for answer in answers:
+        try:
+            code = by_hash.setdefault(answer, len(by_hash) + len(others))
+        except TypeError:  # it cannot be hashed
+            same = (code for other, code in others if _equal(other, answer))
+            code = next(same, -1)
+            if code < 0:
+                code = len(by_hash) + len(others)
+                others.append((answer, code))
+        codes.append(code)
+    return np.array(codes)
+
+
+def _without_stored(unknown: list[str], stored: np.ndarray, search: SearchEncoder) -> list[str]:
+    """Leave out questions that are stored, or near copies of these, and name them."""
+    texts, place = distinct(unknown)
+    unit = search._documents.unit_of(search, texts)[0]
+    vectors, mean = shifted(unit, search.document_shift_), search.vectors_.mean(axis=0)
+    centered = (np.float32(unit_rows(X - mean)[0]) for X in (vectors, search.vectors_))
+    cosines, rows = (found[:, 0] for found in nearest(*centered, 1))
+    is_near = (cosines >= NEAR) & unit.any(axis=1) & search.vectors_[rows].any(axis=1)
+    answered = {text: stored[row] for text, row in compress(zip(texts, rows, strict=True), is_near)}
+    answered |= {text: text for text in {*texts} & {*stored}}
+    if answered:
+        pairs = [f"{new!r:.60} by {old!r:.60}" for new, old in [*answered.items()][:3]]
+        warn(
+            f"{len(answered):,} of {len(texts):,} unanswerable questions are answered, since "
+            f"they are stored or near copies of what is stored, and do not count for the rate: "
+            f"{', '.join(pairs)}{', ...' * (len(answered) > 3)}."
+        )
+    return [text for text in unknown if text not in answered]
+
+
+# Thresholds.
+
+
+def promised(
+    best: np.ndarray, place: np.ndarray, rate: float, confidence: float | None
+) -> tuple[float, float | None]:
+    """Return a threshold that the best score of a new question exceeds at most at this rate.
+
+    ``best`` of shape (n,) are the best scores of distinct questions without an answer, and
+    ``place`` has the place among these of each question that came. A question counts once, or
+    as often as it came if this is stricter. Also returned is the confidence with which the rate
+    holds for these scores, None if it holds on average.
+    """
+    n = len(best)
+    if confidence and n < max(ENOUGH, n_needed(rate, confidence=confidence)):
+        confidence = None
+    most = n_above(n, rate, "distinct questions without an answer", confidence=confidence)
+    often = best[place]
+    threshold = max(
+        np.sort(best)[n - 1 - most], np.sort(often)[len(often) - 1 - most * len(often) // n]
+    )
+    return float(threshold) + MARGIN, confidence
+
+
+def promised_by_answers(best: np.ndarray, codes: np.ndarray, rate: float) -> float:
+    """Return the score that a question of a new answer exceeds with about this probability.
+
+    ``best`` of shape (n,) are the largest scores of questions with entries of other answers
+    than theirs, and ``codes`` are their answers. A new answer is one more answer, however many
+    questions the stored ones have. So each answer counts as much as the others, with the share
+    of its questions that exceed the score. If these shares sum to m among a answers, and are c
+    on average where any does, a new answer adds c. An answer and its nearest are mostly each
+    other's nearest, so c of that answer exceed it as well: ``m + 2 c`` of ``a + c``. With too
+    few answers for the rate, it is the largest of all scores.
+    """
+    n_above(len(best), rate, "stored questions", new=2, hint=" Or give `unanswerable` ones.")
+    order = np.argsort(-best, kind="stable")
+    weight = 1 / np.bincount(codes)[codes][order]
+    exceed = np.cumsum(weight) - weight  # the sum before each place
+    answers = np.zeros(len(best))
+    answers[np.unique(codes[order], return_index=True)[1]] = 1
+    answers, n = np.cumsum(answers) - answers, answers.sum()
+    of_each = np.where(answers > 0, exceed / np.maximum(answers, 1), weight)
+    expected = (exceed + 2 * of_each) / (n + of_each)
+    kept = np.flatnonzero(expected <= rate + ROUNDING)
+    return float(best[order[kept[-1] if len(kept) else 0]]) + MARGIN
