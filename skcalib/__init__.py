@@ -11,10 +11,8 @@ The job is a pipeline, and the modules follow it::
 `BertEncoder` for a model of another library, and `VectorStore` keeps vectors on disk. Before a
 whitening, `GroupErasure` removes differences between groups such as languages. After it,
 `NeighborSmoothing` moves each vector toward its nearest neighbors, and `SimilarityScale` gives
-thresholds for cosines. `SearchEncoder` encodes documents and queries for a search, `Matcher`
-matches two lists of records, and `SpaceAligner` translates vectors of one model into the space
-of another. `Duplicates` groups texts that occur more than once, and a `DetailGuard` separates
-texts that differ in a number or a code. `clear_caches` drops what the process keeps in memory.
+thresholds for cosines. `SearchEncoder` encodes documents and queries for a search.
+`clear_caches` drops what the process keeps in memory.
 The other packages:
 
 - `model_selection`: scorers and searches without labels;
@@ -22,13 +20,13 @@ The other packages:
 - `evaluation`: tables of scores on benchmarks and on texts with labels;
 - `inspection`: displays of what calibration does to vectors;
 - `export`: fitted pipelines as models of other libraries;
+- `monitoring`: tests whether texts or the model have changed;
 - `datasets`: sentence pairs with judgments, and a small real BERT.
 
 torch and transformers are imported when they are first needed.
 """
 
-from skcalib import datasets, evaluation, export, inspection, metrics, model_selection
-from skcalib.calibration.aligner import SpaceAligner
+from skcalib import datasets, evaluation, export, inspection, metrics, model_selection, monitoring
 from skcalib.calibration.flow.estimator import NormalizingFlow
 from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.neighbors import NeighborSmoothing
@@ -41,9 +39,6 @@ from skcalib.process.caches import clear_caches
 from skcalib.similarity.answers import NearestAnswer
 from skcalib.similarity.bi_encoder import BiEncoder
 from skcalib.similarity.classifier.estimator import ZeroShotClassifier
-from skcalib.similarity.duplicates.estimator import Duplicates
-from skcalib.similarity.duplicates.guard import DetailGuard
-from skcalib.similarity.matcher.estimator import Matcher
 from skcalib.similarity.scale.estimator import SimilarityScale
 from skcalib.similarity.search import SearchEncoder
 
@@ -53,16 +48,12 @@ __all__ = [
     "BertEncoder",
     "BiEncoder",
     "CalibrationSearch",
-    "DetailGuard",
-    "Duplicates",
     "GroupErasure",
-    "Matcher",
     "NearestAnswer",
     "NeighborSmoothing",
     "NormalizingFlow",
     "SearchEncoder",
     "SimilarityScale",
-    "SpaceAligner",
     "TextEncoder",
     "VectorStore",
     "Whitening",
@@ -75,4 +66,5 @@ __all__ = [
     "inspection",
     "metrics",
     "model_selection",
+    "monitoring",
 ]

@@ -15,8 +15,6 @@ from sklearn.pipeline import FeatureUnion, make_pipeline
 from skcalib import (
     BertEncoder,
     BiEncoder,
-    DetailGuard,
-    Duplicates,
     NearestAnswer,
     NeighborSmoothing,
     SearchEncoder,
@@ -29,7 +27,7 @@ from skcalib.encoders.any_encoder import encode
 
 SILENT = ["汉字", "日本", "", " ", "😀"]
 COUNTED = pytest.mark.filterwarnings(
-    "ignore:false_pairs=.* needs 448", "ignore:The encoder is calibrated on"
+    "ignore:The encoder is calibrated on"
 )
 WARNS = pytest.mark.filterwarnings("ignore:.* have no content for the encoder")
 
@@ -53,47 +51,6 @@ def encoders():
         "bare": TextEncoder(letters),
         "calibrated": make_pipeline(TextEncoder(letters), Whitening(noise="auto")),
     }
-
-
-@pytest.mark.parametrize("encoder", encoders().values(), ids=encoders())
-@pytest.mark.parametrize("frozen", [False, True])
-@COUNTED
-def test_texts_without_content_are_in_no_group(sentences, encoder, frozen):
-    if frozen:
-        encoder = FrozenEstimator(encoder.fit(sentences))
-    texts = [*sentences, *SILENT, SILENT[0], sentences[3]]
-    with pytest.warns(UserWarning, match=r"5 of 125 texts have no content .*such as ''"):
-        model = Duplicates(encoder).fit(texts)
-    n = len(sentences)
-    same = [(n, n + len(SILENT)), (3, len(texts) - 1)]  # the same text twice
-    assert {*same} <= {*map(tuple, model.pairs_.tolist())}
-    others = model.pairs_[(model.pairs_ >= n).any(axis=1)].tolist()
-    assert sorted(map(tuple, others)) == sorted(same)
-    new = [SILENT[0], "", "!!!", "北京", sentences[7]]
-    cosines, rows = model.kneighbors(new)
-    assert rows[[0, 1, 4], 0].tolist() == [n, n + 2, 7]
-    assert (cosines[2:4] < model.threshold_).all()
-    assert model.predict(new).tolist() == [*model.labels_[[n, n + 2]], -1, -1, model.labels_[7]]
-    assert_array_equal(model.predict(texts), model.labels_)
-
-
-@COUNTED
-def test_zero_vectors_are_in_no_group():
-    X = np.random.default_rng(0).normal(size=(100, 8))
-    X[[5, 6, 7]] = 0
-    with pytest.warns(UserWarning, match="3 of 100 vectors are zero, such as row 5"):
-        model = Duplicates().fit(X)
-    assert not np.isin(model.pairs_, [5, 6, 7]).any()
-    assert model.predict(np.zeros((2, 8))).tolist() == [-1, -1]
-
-
-def test_equal_texts_are_one_group_and_few_texts_are_told_as_such():
-    for texts in (["one"], ["one", "one"], ["one"] * 4, ["o ne", "one"]):
-        model = Duplicates(letters).fit(texts)
-        assert model.representatives_.tolist() == [0]
-        assert model.predict(["one", "two"]).tolist() == [0, -1]
-    with pytest.raises(ValueError, match=r"448 distinct texts; got 3\. Give more texts\.$"):
-        Duplicates(letters).fit(["one", "two", "six"])
 
 
 @pytest.mark.parametrize("encoder", encoders().values(), ids=encoders())
@@ -130,30 +87,6 @@ def test_queries_may_be_texts_without_content(sentences):
         for queries in (asked, asked[:-2])
     )
     assert model.threshold_ == other.threshold_
-
-
-@pytest.mark.parametrize("found", [3, 10])
-@COUNTED
-def test_a_guard_looks_beyond_the_first_ten(found):
-    """Twenty templates that differ in a number, of which an encoder sees nothing."""
-
-    class Few(KNeighborsTransformer):
-        def transform(self, X):
-            return self.kneighbors_graph(X, found, mode="distance")
-
-    questions = [f"pay the invoice {i}" for i in range(10, 30)]
-    others = [f"{a}{b} other" for a in "abcdefgh" for b in "klmnopqr"]
-
-    def deaf(texts):
-        return letters(["".join(c for c in text if not c.isdigit()) for text in texts])
-
-    for search in (None, Few()):
-        search = SearchEncoder(deaf, neighbors=search)
-        model = NearestAnswer(search, guard=DetailGuard(), false_positive_rate=0.2)
-        answers, unanswerable = [*range(10, 30), *others], [f"{o} no" for o in others]
-        model.fit([*questions, *others], answers, unanswerable=unanswerable)
-        assert model.predict(questions).tolist() == [*range(10, 30)]
-        assert model.predict(["pay the invoice 77"]).tolist() == [None]
 
 
 def test_texts_without_content_are_of_no_class(sentences):

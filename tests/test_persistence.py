@@ -11,7 +11,6 @@ from sklearn.model_selection import GridSearchCV
 
 from skcalib import (
     BertEncoder,
-    DetailGuard,
     TextEncoder,
     VectorStore,
     Whitening,
@@ -89,9 +88,6 @@ def make(tiny_bert):
 
 def in_use(estimator):
     """Return other estimators that are kept with some of their parameters."""
-    if hasattr(estimator, "guard"):
-        given = CASES[type(estimator).__name__].given
-        return clone(estimator).set_params(guard=DetailGuard()).fit(*given)
     return {
         BertEncoder: lambda e: clone(e).set_params(memory=VectorStore("folder")),
         Whitening: lambda e: GridSearchCV(e, {}, scoring=SelfRetrieval()),
@@ -99,7 +95,6 @@ def in_use(estimator):
 
 
 # A `TextEncoder` keeps a model of another library.
-@pytest.mark.filterwarnings("ignore:false_pairs=20 needs 448", "ignore:No pair is listed")
 @pytest.mark.parametrize("name", [name for name in CASES if name != "TextEncoder"])
 def test_skops_has_to_trust_nothing_but_skcalib(make, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -115,7 +110,6 @@ def test_skops_has_to_trust_nothing_but_skcalib(make, name, tmp_path, monkeypatc
     np.testing.assert_array_equal(CASES[name].use(back), CASES[name].use(estimator))
 
 
-@pytest.mark.filterwarnings("ignore:false_pairs=20 needs 448", "ignore:No pair is listed")
 def test_pickles_of_all_estimators_hold_trusted_types(make):
     made = [estimator for name in CASES for estimator in (make(name), in_use(make(name)))]
     named = {

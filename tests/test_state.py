@@ -12,12 +12,10 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 
-from skcalib import BertEncoder, DetailGuard, Duplicates, TextEncoder, Whitening
+from skcalib import BertEncoder, TextEncoder, Whitening
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:false_pairs=20 needs 448",
     "ignore:The encoder is calibrated on",
-    "ignore:No pair is listed",
 )
 
 
@@ -145,17 +143,6 @@ def test_any_output_of_the_encoder_is_the_same(make, model, name, output, frozen
     encoder = TextEncoder(model).set_output(transform=output)
     encoder = FrozenEstimator(encoder.fit(TEXTS)) if frozen else encoder
     same(CASES[name].use(make(name, encoder)), expected)
-
-
-def test_a_guard_that_is_set_after_the_fit_does_not_change_the_groups():
-    texts = [f"{text} {i}" for i, text in enumerate(TEXTS)]
-    guard = DetailGuard()
-    model = Duplicates(TextEncoder(vectors_of), guard=guard).fit(texts)
-    expected = model.predict(texts)
-    assert expected.tolist() == [*range(len(texts))]  # each its own group
-    guard.set_params(numbers=False)
-    np.testing.assert_array_equal(model.predict(texts), expected)
-    np.testing.assert_array_equal(model.set_params(guard=None).predict(texts), expected)
 
 
 @pytest.mark.parametrize(

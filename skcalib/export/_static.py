@@ -29,7 +29,7 @@ def save_static(pipeline: Any, folder: str | os.PathLike) -> None:
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
         Fitted: a `BertEncoder` with ``layers=0`` and ``pooling="zipf"`` or ``"mean_own"``; then
-        any number of `GroupErasure`, `Whitening` and `SpaceAligner`, and scikit-learn's
+        any number of `GroupErasure` and `Whitening`, and scikit-learn's
         ``Normalizer`` last. The similarity of a `BiEncoder` becomes that of the model.
     folder : str or path-like
         New, or empty. It is written whole or not at all.

@@ -19,7 +19,7 @@ def to_torch(*steps: Any) -> nn.Module:
     Parameters
     ----------
     *steps : estimators
-        Fitted `Whitening`, `GroupErasure`, `SpaceAligner`, `NormalizingFlow`,
+        Fitted `Whitening`, `GroupErasure`, `NormalizingFlow`,
         `NeighborSmoothing`, scikit-learn's ``Normalizer("l2")``, and pipelines of them, in the
         order in which they transform.
 
@@ -62,7 +62,7 @@ def to_sentence_transformers(*steps: Any) -> nn.Module:
     Parameters
     ----------
     *steps : estimators
-        Fitted `GroupErasure`, `Whitening` and `SpaceAligner`, and pipelines of them.
+        Fitted `GroupErasure` and `Whitening`, and pipelines of them.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def to_faiss(*steps: Any, normalize: bool = False) -> Any:
     Parameters
     ----------
     *steps : estimators
-        Fitted `GroupErasure`, `Whitening` and `SpaceAligner`, and pipelines of them.
+        Fitted `GroupErasure` and `Whitening`, and pipelines of them.
     normalize : bool, default=False
         Whether to return a whole index, in which inner products are cosines.
 

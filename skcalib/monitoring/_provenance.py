@@ -85,7 +85,6 @@ def provenance(whitening: Whitening, X: Any) -> Provenance:
     See Also
     --------
     shift : Whether the texts have changed.
-    skcalib.SpaceAligner : Translate vectors of one model into the space of another.
 
     Notes
     -----

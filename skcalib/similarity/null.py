@@ -23,25 +23,8 @@ MARGIN = 0.25
 # Pairs that a threshold must let pass for an estimate of its rate.
 FEWEST_PAIRS = 10
 SAME_LENGTH = 5e-5  # relative difference of the lengths of equal rows, by rounding
-# The largest and the smallest p-value that a line is fitted to; the pairs, of which 30 are at
-# its lower end; its accepted error; and the smallest rate that it was compared with.
-FITTED_P_VALUES = 3e-3, 3e-4
-EXTRAPOLATED_PAIRS, LARGEST_ERROR, LEAST_EXTRAPOLATED = 100_000, 0.1, 1e-6
 # Points of a table of p-values, 2 % apart for ten million pairs.
 POINTS = 1000
-
-
-@dataclass(frozen=True)
-class RateLine:
-    """Fisher's z of a cosine, its ``artanh``, as a line in the logarithm of the p-value."""
-
-    slope: float  # in decades
-    at_one: float
-    error: float  # the largest, in decades
-
-    def threshold(self, p_value: float) -> float:
-        """Cosine of a p-value."""
-        return float(np.tanh(self.at_one + self.slope * np.log10(p_value)))
 
 
 @dataclass(frozen=True)
@@ -109,24 +92,6 @@ class PairCounts:
         """Least similarity whose p-value is at most this."""
         n_at_most = np.searchsorted(self._p_values[::-1], p_value, side="right")
         return (self.first + len(self.counts) - n_at_most - MARGIN) / BINS
-
-    def without(self, similarity: np.ndarray) -> Self:
-        """Leave out similarities that were counted."""
-        less = type(self).of(similarity, self.new)
-        counts = self.counts.astype(np.int64)
-        start = less.first - self.first
-        counts[start : start + len(less.counts)] -= less.counts
-        return replace(self, counts=np.maximum(counts, 0))  # where rounding changed a bin
-
-    def line(self, p_values: tuple[float, float] = FITTED_P_VALUES) -> RateLine:
-        """Fit a line to p-values at which related pairs hardly count."""
-        points = np.geomspace(*p_values, 15)
-        decades = np.log10(points)
-        z = np.arctanh(np.clip(self.threshold(points), -1 + 1e-6, 1 - 1e-6))
-        slope, at_one = np.polyfit(decades, z, 1)
-        falls = slope < -1e-3  # a line through ties fits, but means nothing
-        error = np.abs(at_one + slope * decades - z).max() / -slope if falls else np.inf
-        return RateLine(slope, at_one, error)
 
     @cached_property
     def _p_values(self) -> np.ndarray:

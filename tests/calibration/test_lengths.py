@@ -5,14 +5,13 @@ import warnings
 import numpy as np
 import pytest
 
-from skcalib import GroupErasure, NormalizingFlow, SpaceAligner, Whitening
+from skcalib import GroupErasure, NormalizingFlow, Whitening
 
 X = 3 * np.random.default_rng(0).normal(size=(80, 9)) + 2
 UNIT = X / np.linalg.norm(X, axis=1, keepdims=True)
 STEPS = [
     (Whitening(noise="auto"), {}),
     (GroupErasure(), {"groups": np.arange(80) % 2}),
-    (SpaceAligner(), {"y": X[:, :4]}),
     (NormalizingFlow(random_state=0), {}),
     (NormalizingFlow(random_state=0, noise="auto"), {}),
 ]
@@ -21,7 +20,6 @@ steps = pytest.mark.parametrize(("step", "given"), STEPS, ids=lambda value: str(
 
 @steps
 @pytest.mark.parametrize(("fitted", "other"), [(X, UNIT), (UNIT, X)], ids=["raw", "unit"])
-@pytest.mark.filterwarnings("ignore:Of a text's nearest")
 def test_vectors_scaled_otherwise_than_in_the_fit_warn(step, given, fitted, other):
     step.fit(fitted, **given)
     for rows in (other, other[:1], other.astype(np.float32)):
@@ -33,7 +31,6 @@ def test_vectors_scaled_otherwise_than_in_the_fit_warn(step, given, fitted, othe
 
 
 @steps
-@pytest.mark.filterwarnings("ignore:Of a text's nearest")
 def test_lengths_that_depend_on_texts_do_not_warn(step, given):
     for fitted in (X, UNIT):
         step.fit(fitted, **given)

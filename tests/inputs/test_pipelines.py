@@ -8,7 +8,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer
 
-from skcalib import Matcher, NearestAnswer, SearchEncoder, SimilarityScale, Whitening
+from skcalib import NearestAnswer, SearchEncoder, SimilarityScale, Whitening
 
 rng = np.random.default_rng(0)
 X, OTHER = rng.normal(size=(300, 16)) + 2, rng.normal(size=(60, 16)) + 1
@@ -55,8 +55,6 @@ def test_texts_and_lists_that_skip_steps_are_refused():
     for name in ("queries", "unanswerable"):
         with pytest.raises(ValueError, match=f"NearestAnswer is behind .* its {name}"):
             pipeline.fit(TEXTS, [*range(200)], **{f"nearestanswer__{name}": ASKED})
-    with pytest.raises(ValueError, match=r"Matcher is behind other steps .* its B"):
-        make_pipeline(Whitening(), Matcher()).fit(X, OTHER)
 
 
 def test_a_union_that_routes_queries_past_other_steps_is_refused():

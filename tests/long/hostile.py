@@ -30,8 +30,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib import (
     BertEncoder,
-    DetailGuard,
-    Duplicates,
     NearestAnswer,
     SimilarityScale,
     TextEncoder,
@@ -128,9 +126,8 @@ def answers(rng, encoder):
     given = [*range(len(texts))] if kind else labels(rng, len(texts))
     given = [f"answer {i % 40}" for i in given] if kind == 2 else given
     given = [{"id": i, "as": [i]} for i in given] if rng.random() < 0.2 else given
-    guard = DetailGuard() if rng.random() < 0.3 else None
     rate = pick(rng, [0.05, 0.3, 0.3, 0.5, 1])
-    model = NearestAnswer(encoder, guard=guard, false_positive_rate=rate)
+    model = NearestAnswer(encoder, false_positive_rate=rate)
     yield model
     model.fit(container(rng, texts), container(rng, given))
     asked = sentences(rng, 20, 3)
@@ -140,29 +137,6 @@ def answers(rng, encoder):
     ):
         raise AssertionError("an answer that is not stored")
     yield model.vectors_, len(model.vectors_)
-
-
-def duplicates(rng, encoder):
-    texts = sentences(rng, int(rng.integers(2, 300)), int(rng.integers(0, 6)))
-    texts += [texts[i] for i in rng.integers(len(texts), size=rng.integers(0, 9))]
-    guard = DetailGuard() if rng.random() < 0.4 else None
-    model = Duplicates(encoder, false_pairs=pick(rng, [1, 20, 1e-3, 1e9]), guard=guard)
-    X = container(rng, texts)
-    yield model
-    model.fit(X)
-    same = {}
-    for text, label in zip(texts, model.labels_, strict=True):
-        if text in same and same[text] != label:
-            raise AssertionError(f"equal texts in two groups: {text!r:.40}")
-        same[text] = label
-    if not np.array_equal(model.predict(X), model.labels_):
-        raise AssertionError("fitted texts are predicted in other groups")
-    cosines, rows = model.kneighbors(X, 3)
-    if (np.diff(cosines) > 0).any() or (rows >= len(texts)).any():
-        raise AssertionError("neighbors out of order")
-    yield model.cosine_[:, None], len(model.pairs_)
-    other = model.at(pick(rng, [2, 30, 500]))
-    yield other.cosine_, len(other.pairs_)
 
 
 def equivalent(rng, encoder):
@@ -268,7 +242,7 @@ def try_all(seed, n):
     folder = tempfile.mkdtemp()
     make_tiny_bert(f"{folder}/tiny")
     cheap, bert = TextEncoder(project), BertEncoder(f"{folder}/tiny")
-    given = {classifier: cheap, answers: cheap, duplicates: cheap, equivalent: cheap}
+    given = {classifier: cheap, answers: cheap, equivalent: cheap}
     given |= {windows: bert, command: folder}
     ends = {function.__name__: Counter() for function in given}
     for i in range(n):

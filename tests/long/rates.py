@@ -27,12 +27,9 @@ from unittest.mock import patch
 import numpy as np
 
 from skcalib import (
-    Duplicates,
-    Matcher,
     NearestAnswer,
     SearchEncoder,
     SimilarityScale,
-    SpaceAligner,
     TextEncoder,
     Whitening,
     ZeroShotClassifier,
@@ -151,32 +148,6 @@ def stored_answers(source, n):
     return 0.1, np.mean([answer is not None for answer in model.predict(new)])
 
 
-def false_pairs(source, n):
-    """Only pairs of texts that are no copies of each other are false."""
-    n = 10 * max(n, 50)
-    model = Duplicates().fit(source.fitted(n))
-    of = COPIES if source.kind in ("copied", "near") else 1
-    return 20, np.sum(np.diff(model.pairs_ // of, axis=1) != 0)
-
-
-def false_pairs_of_new(source, n):
-    n = 10 * max(n, 50)
-    model, X = Duplicates().fit(source.fitted(n)), source.new(500)
-    n_distinct = len(np.unique(model.labels_)) if source.kind == "copied" else n
-    return 2 * 20 / n_distinct, np.mean(model.predict(X) >= 0)
-
-
-def false_discovery_rate(source, n):
-    """Half of the records have a partner."""
-    A, B = source.fitted(n), source.new(n)
-    B[: n // 2] = A[: n // 2] + 0.3 * source.rng.normal(size=(n // 2, D))
-    pairs = Matcher(false_discovery_rate=0.1).fit(A, B).pairs_
-    of = COPIES if source.kind in ("copied", "near") else 1
-    i, j = pairs.T
-    false = (j >= n // 2) | (i // of != j // of)
-    return 0.1, false.sum() / max(len(pairs), 1)
-
-
 def rejection_rate(source, n):
     names = source.texts(source.centers[:4] if source.kind == "groups" else source.new(4))
     texts, new = source.texts(source.fitted(n)), source.texts(source.new(1000))
@@ -218,19 +189,6 @@ def warning_of_queries(source, n):
         found.append(any("unlike the bank" in str(one.message) for one in caught))
         clear_caches()  # which know the warnings that were shown
     return 0.01, np.mean(found)
-
-
-def neighbors_kept(source, n):
-    """The promise is the truth, on new texts; the other model knows half of the directions."""
-    half = source.rng.normal(size=(D, D // 2))
-    Y, new = source.fitted(n), source.new(1000)
-    aligner = SpaceAligner().fit(Y @ half, Y)
-    nearest = []
-    for queries in (aligner.transform(new @ half), new):
-        found = cosines(queries, new)
-        np.fill_diagonal(found, -1)
-        nearest.append(found >= np.partition(found, -10, axis=1)[:, -10:].min(axis=1)[:, None])
-    return np.mean((nearest[0] & nearest[1]).sum(axis=1) / 10), aligner.kept_
 
 
 def evidence(source, n, n_columns):
@@ -293,8 +251,6 @@ COUNT_NEAR_COPIES = (
     rejection_rate,
     shift_p_value,
     shift_false_alarm,
-    false_pairs,
-    false_pairs_of_new,
     interval_of_a_difference,
     lead_of_the_best_of_many,
     lead_over_one_that_is_constant,

@@ -17,8 +17,8 @@ from sklearn.preprocessing import FunctionTransformer
 from skcalib import (
     BertEncoder,
     BiEncoder,
-    Duplicates,
     NearestAnswer,
+    SimilarityScale,
     TextEncoder,
     Whitening,
     ZeroShotClassifier,
@@ -26,7 +26,7 @@ from skcalib import (
 from skcalib.similarity.space import TextSpace, calibrates
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:false_pairs=.* needs 448", "ignore:The encoder is calibrated on"
+    "ignore:The encoder is calibrated on"
 )
 
 ALPHABET = [*"abcdefghijklmnopqrstuvwxyz"]
@@ -92,7 +92,6 @@ ENCODERS = {
 }
 ESTIMATORS = {
     "BiEncoder": lambda encoder: BiEncoder(encoder),
-    "Duplicates": lambda encoder: Duplicates(encoder, false_pairs=100),
     "NearestAnswer": lambda encoder: NearestAnswer(encoder, false_positive_rate=0.1),
     "ZeroShotClassifier": lambda encoder: ZeroShotClassifier(encoder, TEXTS[:3]),
 }
@@ -106,8 +105,6 @@ def fitted(name, encoder):
 def used(name, model):
     if name == "BiEncoder":
         return model.predict(list(zip(TEXTS[1:], TEXTS[:-1], strict=True)))
-    if name == "Duplicates":
-        return model.kneighbors(TEXTS[:9], 3)[0]
     return model.decision_function(TEXTS[:9])
 
 
@@ -147,8 +144,6 @@ def test_a_name_or_a_folder_is_a_bert(name, tiny_bert, words):
         found.append(
             model.predict(pairs)
             if name == "BiEncoder"
-            else model.kneighbors(texts)[0]
-            if name == "Duplicates"
             else model.decision_function(texts)
         )
     assert_array_equal(found[0], found[2])
@@ -162,7 +157,7 @@ def test_minilm_by_name(minilm):
     assert found[0] > found[1]
 
 
-@pytest.mark.parametrize("name", ["Duplicates", "NearestAnswer", "ZeroShotClassifier"])
+@pytest.mark.parametrize("name", ["NearestAnswer", "ZeroShotClassifier"])
 @pytest.mark.parametrize("wrap", [lambda e: e, lambda e: make_pipeline(e, PCA(5))])
 def test_a_fit_asks_for_each_text_once(name, wrap):
     model = Counting(letters)
@@ -212,7 +207,7 @@ def test_a_pipeline_of_frozen_steps_is_frozen():
 def test_vectors_that_are_not_finite_are_refused_at_the_fit():
     encoder = FunctionTransformer(lambda texts: np.full((len(texts), 2), np.nan))
     with pytest.raises(ValueError, match="vectors of the encoder contains NaN"):
-        Duplicates(encoder).fit(TEXTS)
+        SimilarityScale(encoder).fit(TEXTS)
     short = FunctionTransformer(lambda texts: np.ones((3, 2)))
     with pytest.raises(ValueError, match="returned 3 rows for 80 texts"):
-        Duplicates(short).fit(TEXTS)
+        SimilarityScale(short).fit(TEXTS)

@@ -15,14 +15,10 @@ from skcalib import (
     BertEncoder,
     BiEncoder,
     CalibrationSearch,
-    DetailGuard,
-    Duplicates,
     GroupErasure,
-    Matcher,
     NearestAnswer,
     SearchEncoder,
     SimilarityScale,
-    SpaceAligner,
     TextEncoder,
     ZeroShotClassifier,
 )
@@ -85,10 +81,6 @@ SPECIAL = {
         (NO_TEXT,),
         lambda e: e.transform(TEXTS[:9]),
     ),
-    Duplicates: Case(Duplicates, (TEXTS,), (NO_TEXT,), lambda e: e.predict(TEXTS[:9])),
-    Matcher: Case(
-        Matcher, (TEXTS, LONGER[::-1]), (TEXTS, NO_TEXT), lambda e: e.predict(TEXTS[:9])
-    ),
     NearestAnswer: Case(
         lambda encoder: NearestAnswer(encoder, false_positive_rate=0.2),
         (TEXTS, range(len(TEXTS))),
@@ -111,13 +103,6 @@ SPECIAL = {
     SimilarityScale: Case(
         lambda _: SimilarityScale(), (VECTORS,), (NOT_A_NUMBER,), lambda e: e.p_value([0.3])
     ),
-    SpaceAligner: Case(
-        lambda _: SpaceAligner(),
-        (VECTORS, VECTORS[:, :4] + VECTORS[:, 1:]),
-        (NOT_A_NUMBER, VECTORS),
-        lambda e: e.transform(VECTORS),
-    ),
-    DetailGuard: Case(lambda _: DetailGuard(), (), (), lambda e: [e.compatible("a 1", "a 2")]),
 }
 CASES = {kind.__name__: SPECIAL.get(kind) or of_vectors(kind) for kind in ESTIMATORS}
 FITTED = [name for name, case in CASES.items() if case.given]

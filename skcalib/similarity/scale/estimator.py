@@ -74,7 +74,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
     See Also
     --------
     BiEncoder : Cosines of pairs of texts.
-    Duplicates : Pairs to check among all pairs, given a number of false ones.
 
     Notes
     -----

@@ -19,7 +19,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skcalib import (
     BertEncoder,
     BiEncoder,
-    Duplicates,
     SearchEncoder,
     SimilarityScale,
     Whitening,
@@ -239,7 +238,7 @@ def queries_of(X):
 def test_a_matrix_of_cosines_is_no_vectors(X):
     unit = normalize(X[:40])
     message = r"shape \(40, 40\) is symmetric with ones .* Pass the vectors"
-    for estimator in SimilarityScale(), SearchEncoder(), Duplicates():
+    for estimator in SimilarityScale(), SearchEncoder():
         with pytest.raises(ValueError, match=message):
             estimator.fit((unit @ unit.T).astype(np.float32))
     SimilarityScale().fit(np.eye(5))  # vectors of one word each

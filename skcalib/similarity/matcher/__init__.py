@@ -1,1 +1,0 @@
-"""Two lists of records, each with at most one partner in the other."""
