@@ -26,7 +26,15 @@ The other packages:
 torch and transformers are imported when they are first needed.
 """
 
-from skcalib import datasets, evaluation, export, inspection, metrics, model_selection, monitoring
+from skcalib import (
+    datasets,
+    evaluation,
+    export,
+    inspection,
+    metrics,
+    model_selection,
+    monitoring,
+)
 from skcalib.calibration.flow.estimator import NormalizingFlow
 from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.neighbors import NeighborSmoothing

@@ -26,9 +26,7 @@ from skcalib import (
 from skcalib.encoders.any_encoder import encode
 
 SILENT = ["汉字", "日本", "", " ", "😀"]
-COUNTED = pytest.mark.filterwarnings(
-    "ignore:The encoder is calibrated on"
-)
+COUNTED = pytest.mark.filterwarnings("ignore:The encoder is calibrated on")
 WARNS = pytest.mark.filterwarnings("ignore:.* have no content for the encoder")
 
 

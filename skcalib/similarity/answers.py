@@ -7,7 +7,9 @@ from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, clone
+from sklearn.preprocessing import normalize
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
@@ -58,7 +60,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     questions_, answers_ : ndarray of shape (n_stored,), object
         Stored questions, each once, and their answers.
     search_ : SearchEncoder
-        The fitted clone, which has the questions as its documents.
+        The fitted clone, which has the questions as its documents. Their vectors and words are
+        moved halfway to the mean of those with the same answer.
     threshold_ : float
         Score that a question must reach to get an answer.
     confidence_ : float or None
@@ -129,6 +132,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     # Data of the fit, which no pipeline passes on.
     __metadata_request__fit = {"unanswerable": UNUSED, "queries": UNUSED}
     _state_version = 9
+
+    threshold_: float
 
     def __init__(
         self,
@@ -222,7 +227,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         stored = dict(zip(self.questions_, self.answers_, strict=True))
         more = _stored(X, y)
         new = [text for text in more if text not in stored]
-        search = copy(self.search_)  # an error leaves the store as it is
+        search = copy(self._alone)  # an error leaves the store as it is
         if new:
             search.add(new)
         return self._keep(stored | more, search, self._unanswerable, is_growing=True)
@@ -314,9 +319,9 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     def _judged(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Whether each question gets its answer, gets any, and has an answer stored."""
         scores, rows = self._best(X)
-        truth = _entries(y)
-        check_consistent_length(rows, truth)
-        codes = _numbered([*self.answers_, *truth])
+        expected = _entries(y)
+        check_consistent_length(rows, expected)
+        codes = _numbered([*self.answers_, *expected])
         stored, truth = np.split(codes, [len(self.answers_)])
         answered = scores >= self.threshold_
         return answered & (stored[rows] == truth), answered, np.isin(truth, stored)
@@ -335,7 +340,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     def _keep(
         self,
         stored: dict[str, Any],
-        search: SearchEncoder,
+        alone: SearchEncoder,
         unknown: list[str] | None,
         is_growing: bool = False,
     ) -> Self:
@@ -343,20 +348,22 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         questions, answers = (
             np.fromiter(part, object, len(stored)) for part in (stored, stored.values())
         )
+        codes = _numbered([*answers])
+        search = _by_answers(alone, codes)
         rate, confidence = self.false_positive_rate, None
         if unknown is None:
-            threshold = self._threshold_by_answers(questions, _numbered([*answers]), search)
+            threshold = self._threshold_by_answers(questions, codes, search)
         else:
-            unknown = _without_stored(unknown, questions, search)
+            unknown = _without_stored(unknown, questions, alone)
             texts, place = distinct(unknown)
             best = search.kneighbors(texts, 1)[0][:, 0] if texts else np.empty(0)
             if is_growing and len(texts) < n_needed(rate):
                 warn(
-                    f"Only {len(texts):,} of the unanswerable questions still have no answer, and "
-                    f"false_positive_rate={rate:g} needs {n_needed(rate):,}, so false positives "
-                    "may be more frequent. Fit again, with more of them."
+                    f"Only {len(texts):,} of the unanswerable questions still have no answer; "
+                    f"false_positive_rate={rate:g} needs {n_needed(rate):,}, so false "
+                    "positives may be more frequent. Fit again, with more of them."
                 )
-                threshold = float(best.max()) + MARGIN if texts else self.threshold_
+                threshold = float(best.max()) + MARGIN if texts else float(self.threshold_)
             else:
                 threshold, confidence = promised(best, place, rate, self.confidence)
         sample = np.random.default_rng(0).permutation(len(questions))[:SAMPLED]
@@ -366,7 +373,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 "another answer as it is to itself, so only stored questions get an answer. "
                 "Choose another encoder."
             )
-        self.search_, self._unanswerable = search, unknown
+        self.search_, self._alone, self._unanswerable = search, alone, unknown
         self.threshold_, self.confidence_ = threshold, confidence
         self._place = {question: i for i, question in enumerate(questions)}
         self.questions_, self.answers_ = questions, answers
@@ -412,8 +419,8 @@ def _stored(X: Any, y: Any) -> dict[str, Any]:
     for question, answer in zip(questions, answers, strict=True):
         if is_missing(answer):
             raise ValueError(
-                f"y has a missing answer, {answer!r}, to {question!r:.60}. Drop the question, or "
-                "give it an answer."
+                f"y has a missing answer, {answer!r}, to {question!r:.60}. Drop the question, "
+                "or give it an answer."
             )
         first = stored.setdefault(question, answer)
         if not _equal(first, answer):
@@ -429,8 +436,8 @@ def _entries(y: Any) -> list[Any]:
     if isinstance(y, str | Mapping | Set) or hasattr(y, "columns") or not hasattr(y, "__len__"):
         raise TypeError(
             f"y is of type {type(y).__name__}; expected a list, an array or a Series with an "
-            "answer for each question. Wrap a single answer in a list, and select one column of "
-            "a frame."
+            "answer for each question. Wrap a single answer in a list, and select one column "
+            "of a frame."
         )
     if getattr(y, "ndim", 1) != 1:
         raise ValueError(
@@ -457,8 +464,10 @@ def _equal(first: Any, second: Any) -> bool:
 
 
 def _numbered(answers: list[Any]) -> np.ndarray:
-    """Number answers from 0, equal ones alike."""
-    codes, by_hash, others = [], {}, []
+    """Return numbers of answers, from 0, the same for equal ones."""
+    codes: list[int] = []
+    by_hash: dict[Hashable, int] = {}
+    others: list[tuple[Any, int]] = []
     for answer in answers:
         try:
             code = by_hash.setdefault(answer, len(by_hash) + len(others))
@@ -472,15 +481,29 @@ def _numbered(answers: list[Any]) -> np.ndarray:
     return np.array(codes)
 
 
+def _by_answers(search: SearchEncoder, codes: np.ndarray) -> SearchEncoder:
+    """Return a search whose documents are moved halfway to the mean of their code."""
+    shares = 1 / np.bincount(codes)[codes]
+    mean = csr_matrix((shares.astype(np.float32), (codes, np.arange(len(codes)))))
+    search = copy(search)
+    search.vectors_ = normalize(search.vectors_ + (mean @ search.vectors_)[codes])
+    if search.words_ is not None:
+        words = csr_matrix(search.words_)
+        search._by_term = csr_matrix(normalize(words + (mean @ words)[codes]).T)
+    return search
+
+
 def _without_stored(unknown: list[str], stored: np.ndarray, search: SearchEncoder) -> list[str]:
     """Leave out questions that are stored, or near copies of these, and name them."""
-    texts, place = distinct(unknown)
+    texts = distinct(unknown)[0]
     unit = search._documents.unit_of(search, texts)[0]
     vectors, mean = shifted(unit, search.document_shift_), search.vectors_.mean(axis=0)
-    centered = (np.float32(unit_rows(X - mean)[0]) for X in (vectors, search.vectors_))
-    cosines, rows = (found[:, 0] for found in nearest(*centered, 1))
-    is_near = (cosines >= NEAR) & unit.any(axis=1) & search.vectors_[rows].any(axis=1)
-    answered = {text: stored[row] for text, row in compress(zip(texts, rows, strict=True), is_near)}
+    new, old = (unit_rows(X - mean)[0].astype(np.float32) for X in (vectors, search.vectors_))
+    cosines, rows = (found[:, 0] for found in nearest(new, old, 1))
+    is_near = (cosines >= NEAR) & np.any(unit, axis=1) & search.vectors_[rows].any(axis=1)
+    answered = {
+        text: stored[row] for text, row in compress(zip(texts, rows, strict=True), is_near)
+    }
     answered |= {text: text for text in {*texts} & {*stored}}
     if answered:
         pairs = [f"{new!r:.60} by {old!r:.60}" for new, old in [*answered.items()][:3]]

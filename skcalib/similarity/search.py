@@ -1,11 +1,11 @@
-"""SearchEncoder: cosines after half of each side's mean is subtracted, and pieces of words.
+"""SearchEncoder: cosines after most of each side's mean is subtracted, and pieces of words.
 
 ::
 
-    score = unit(q - μ/2) . unit(d - m/2) + 0.3 t(q) . t(d)
+    score = unit(q - 0.75 μ) . unit(d - 0.75 m) + 0.4 t(q) . t(d)
 
 Here q and d are the unit vectors of a query and a document, μ and m the means of each side, and
-t(.) the TF-IDF of pieces of words (`n_grams`).
+t(.) is the TF-IDF of pieces of words (`n_grams`).
 """
 
 from numbers import Integral, Real
@@ -32,7 +32,10 @@ from skcalib.similarity.space import TextSpace
 
 # Share of each mean that is subtracted. The largest group of a skewed collection lies in the
 # direction of the mean, and would lose it with all of it.
-SHARE = 0.5
+SHARE = 0.75
+# The mean of documents counts as so many queries in that of queries, since few queries have a
+# mean of their own topics.
+PRIOR = 5
 # Documents that fit an encoder of queries, if there are no queries.
 SAMPLE = 500
 
@@ -48,7 +51,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
     """Search documents with queries by vectors and words.
 
     Queries and documents are different kinds of text, so the vectors of each kind have their
-    own mean. A sample of queries without judgments, the bank, shows the mean of queries. Half
+    own mean. A sample of queries without judgments, the bank, shows the mean of queries. Most
     of each mean is subtracted. To the cosine of the rest, the similarity of the words is added,
     which finds names and codes that vectors do not see.
 
@@ -62,7 +65,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
     query_encoder : transformer of texts, any encoder of texts, or None, default=None
         Encoder of the queries, such as ``BertEncoder(model, prompt="query: ")``. The later
         steps of an `encoder` that is a pipeline follow it. None uses `encoder`.
-    lexical_weight : float, default=0.3
+    lexical_weight : float, default=0.4
         Weight of the words, relative to the cosine of the vectors. 0 compares vectors alone.
 
     Attributes
@@ -74,7 +77,8 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
     vectorizer_ : TfidfVectorizer or None
         Fitted on the documents of `fit`. Pieces that are new in later documents do not count.
     document_shift_, query_shift_ : ndarray of shape (d,), float64
-        Half of the mean of the unit vectors of documents, and of the bank; zero without a bank.
+        What is subtracted from the unit vectors of documents and of queries: three quarters of
+        their means.
     n_queries_ : int
         Number of distinct queries with content in the bank; 0 without queries.
     n_features_in_, feature_names_in_
@@ -89,14 +93,15 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
     -----
     The score of a query and a document is::
 
-        unit(q - μ/2) . unit(d - m/2) + lexical_weight t(q) . t(d)
+        unit(q - 0.75 μ) . unit(d - 0.75 m) + lexical_weight t(q) . t(d)
 
-    with unit vectors q and d, the means μ of the bank and m of the documents, and unit vectors
-    t(.) of TF-IDF of pieces of words (2 to 4 characters within words, sublinear). Both terms
-    are inner products, so any index of dense and sparse vectors adds them, and `vectors_` alone
-    is what an index of vectors takes. A hundred queries show their mean, and equal ones count
-    once. Without a bank no mean is subtracted, since that of documents alone costs more than it
-    gains.
+    with unit vectors q and d, the means μ of the queries and m of the documents, and unit
+    vectors t(.) of TF-IDF of pieces of words (2 to 4 characters within words, sublinear). Both
+    terms are inner products, so any index of dense and sparse vectors adds them, and `vectors_`
+    alone is what an index of vectors takes.
+
+    With the mean b of n distinct queries of the bank, ``μ = (n b + 5 m) / (n + 5)``: few
+    queries change little, a hundred show their mean, and without a bank μ is m.
 
     Documents have row numbers that never change. `add` appends documents, whose rows follow
     the others, and `remove` leaves a gap: a removed row is never found again, and no other
@@ -132,7 +137,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         encoder: Any = None,
         *,
         query_encoder: Any = None,
-        lexical_weight: float = 0.3,
+        lexical_weight: float = 0.4,
     ):
         self.encoder = encoder
         self.query_encoder = query_encoder
@@ -160,8 +165,8 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         Raises
         ------
         TypeError, ValueError
-            If there are fewer than two documents or queries with content, if queries come as
-            `y`, or with another width.
+            If there are fewer than two documents with content, or no query with content, if
+            queries come as `y`, or with another width.
 
         Warns
         -----
@@ -175,27 +180,30 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
                 "SearchEncoder got a query_encoder but no encoder; expected both, or neither. "
                 "Set the encoder of the documents, too, and pass texts."
             )
-        encoder = None if self.encoder is None else of_side(clone(as_encoder(self.encoder)), "document")
+        encoder = (
+            None
+            if self.encoder is None
+            else of_side(clone(as_encoder(self.encoder)), "document")
+        )
         self._documents = TextSpace(encoder)
         unit, texts = self._documents.unit_of(self, X, fit=True)
-        has_content = unit.any(axis=1)
+        has_content = np.any(unit, axis=1)
         if has_content.sum() < 2:
             raise ValueError(
                 f"Got n_samples={len(unit)} documents, {has_content.sum()} of them with "
                 "content; a search ranks two or more. Pass all documents in one list."
             )
         bank = self._fit_queries(texts, queries)
-        self.n_queries_ = len(bank)
-        self.document_shift_ = self.query_shift_ = np.zeros(unit.shape[1])
-        if len(bank):
-            self.document_shift_ = SHARE * unit[has_content].mean(axis=0, dtype=np.float64)
-            self.query_shift_ = SHARE * bank.mean(axis=0, dtype=np.float64)
+        n = self.n_queries_ = len(bank)
+        of_documents = unit[has_content].mean(axis=0, dtype=np.float64)
+        of_queries = (bank.sum(axis=0, dtype=np.float64) + PRIOR * of_documents) / (n + PRIOR)
+        self.document_shift_, self.query_shift_ = SHARE * of_documents, SHARE * of_queries
         self.vectorizer_, self._by_term = None, None
         if texts is not None and self.lexical_weight > 0:
             self.vectorizer_, words = fit_n_grams(texts)
-            self._by_term = csr_matrix(words.T)
+            self._by_term = csr_matrix(_only(has_content, words).T)
         self.vectors_ = shifted(unit, self.document_shift_)
-        self._is_found = has_content
+        self._is_found: np.ndarray = has_content
         return self
 
     def add(self, X: Any) -> np.ndarray:
@@ -223,6 +231,8 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
     def remove(self, rows: Any) -> Self:
         """Remove documents: they are never found again, and their vectors become zero.
 
+        Each call copies the index, so remove many documents together.
+
         Parameters
         ----------
         rows : array-like of shape (n_removed,), int
@@ -236,19 +246,20 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         rows, n = np.asarray(rows), len(self.vectors_)
         if rows.ndim != 1 or (rows.dtype.kind not in "iu" and rows.size):
             raise TypeError(
-                f"rows is an array of shape {rows.shape} and dtype {rows.dtype}; expected a list "
-                "of row numbers, as `add` and `kneighbors` return them."
+                f"rows is an array of shape {rows.shape} and dtype {rows.dtype}; expected a "
+                "list of row numbers, as `add` and `kneighbors` return them."
             )
         if rows.size and not 0 <= rows.min() <= rows.max() < n:
             raise ValueError(
                 f"rows has numbers from {rows.min()} to {rows.max()}; expected 0 to {n - 1}, "
                 f"for {n} documents."
             )
-        self._is_found[rows.astype(int)] = False
-        self.vectors_[~self._is_found] = 0
+        is_found = self._is_found.copy()
+        is_found[rows.astype(int)] = False
+        self.vectors_ = np.where(is_found[:, None], self.vectors_, np.float32(0))
         if self._by_term is not None:
-            self._by_term.data *= self._is_found[self._by_term.indices]
-            self._by_term.eliminate_zeros()
+            self._by_term = csr_matrix(_only(is_found, self._by_term.T).T)
+        self._is_found = is_found
         return self
 
     def kneighbors(self, X: Any, n_neighbors: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -331,46 +342,46 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
 
     def _fit_queries(self, documents: list[str] | None, queries: Any) -> np.ndarray:
         """Fit the encoder of queries, and return the unit vectors of the distinct ones."""
-        space, encoder, width = self._documents, self.query_encoder, self._documents.width
+        self._queries, width = self._documents, self._documents.width
+        if documents is not None and queries is not None:
+            queries = distinct(as_texts(queries, "queries"))[0]
+            if 2 * len(known := {*queries} & {*documents}) > len(queries):
+                warn(
+                    f"{len(known):,} of {len(queries):,} distinct queries are documents. The "
+                    "bank should show how queries differ from documents: pass real queries, or "
+                    "leave out `queries`."
+                )
+        encoder = self.query_encoder
         if encoder is None and self.encoder is not None:
             encoder = first_of_queries(clone(as_encoder(self.encoder)))
-        if encoder is not None:
-            space = TextSpace(after_query_encoder(clone(as_encoder(encoder)), space.encoder))
-        self._queries, bank = space, queries
-        if documents is not None and queries is not None:
-            bank = distinct(as_texts(queries, "queries"))[0]
-            if 2 * len(known := {*bank} & {*documents}) > len(bank):
-                warn(
-                    f"{len(known):,} of {len(bank):,} distinct queries are documents. The bank "
-                    "should show how queries differ from documents: pass real queries, or leave "
-                    "out `queries`."
-                )
-        if queries is None:
-            if encoder is None:
-                return np.empty((0, width))
+        if encoder is not None and documents is not None:
+            encoder = after_query_encoder(clone(as_encoder(encoder)), self._documents.encoder)
+            self._queries = TextSpace(encoder)
             sample = np.random.default_rng(0).permutation(len(documents))[:SAMPLE]
-            bank = [documents[row] for row in sample]
-        unit, _ = space.unit_of(self, bank, name="queries", fit=encoder is not None)
-        if unit.shape[1] != width:
-            raise ValueError(
-                f"query_encoder returns {unit.shape[1]} features, but encoder {width}. "
-                "Expected two encoders with comparable vectors, such as one model with two "
-                "prompts."
-            )
+            fit_on = [documents[row] for row in sample] if queries is None else queries
+            unit, _ = self._queries.unit_of(self, fit_on, name="queries", fit=True)
+            if unit.shape[1] != width:
+                raise ValueError(
+                    f"query_encoder returns {unit.shape[1]} features, but encoder {width}. "
+                    "Expected two encoders with comparable vectors, such as one model with two "
+                    "prompts."
+                )
+        elif queries is not None:
+            unit, _ = self._documents.unit_of(self, queries, name="queries")
         if queries is None:
             return np.empty((0, width))
-        unit = np.unique(unit[unit.any(axis=1)], axis=0)
-        if len(unit) < 2:
+        unit = np.unique(unit[np.any(unit, axis=1)], axis=0)
+        if not len(unit):
             raise ValueError(
-                f"queries has {len(unit)} distinct queries with content; expected two or "
-                "more, better some hundred. Add queries, or leave out `queries`."
+                "queries has none with content; expected some hundred. Add queries, or leave "
+                "out `queries`."
             )
         return unit
 
     def _encoded_documents(self, X: Any) -> tuple[np.ndarray, csr_matrix | None]:
         check_is_fitted(self)
         unit, texts = self._documents.unit_of(self, X)
-        warn_of_silent(~unit.any(axis=1), texts or ())
+        warn_of_silent(~np.any(unit, axis=1), texts or ())
         return shifted(unit, self.document_shift_), self._words(unit, texts)
 
     def _encoded_queries(self, X: Any) -> tuple[np.ndarray, csr_matrix | None]:
@@ -381,13 +392,11 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
             words *= np.float32(self.lexical_weight)
         return shifted(unit, self.query_shift_), words
 
-    def _words(self, unit: np.ndarray, texts: list[str] | None) -> csr_matrix | None:
+    def _words(self, unit: np.ndarray, texts: Any) -> csr_matrix | None:
         """Return the sparse vectors of texts, zero for texts without content."""
         if self.vectorizer_ is None:
             return None
-        words = self.vectorizer_.transform(texts)
-        has_content = unit.any(axis=1)
-        return words if has_content.all() else csr_matrix(diags(1.0 * has_content) @ words)
+        return _only(np.any(unit, axis=1), self.vectorizer_.transform(texts))
 
     def _nearest(
         self,
@@ -439,3 +448,12 @@ def shifted(unit: np.ndarray, shift: np.ndarray) -> np.ndarray:
         moved = unit_rows(unit[rows] - shift)[0]
         out[rows] = np.where(unit[rows].any(axis=1)[:, None], moved, 0.0)
     return out
+
+
+def _only(kept: np.ndarray, words: Any) -> Any:
+    """Return sparse rows, of which those that are not ``kept`` are zero."""
+    if kept.all():
+        return words
+    words = diags(kept.astype(np.float32)) @ words
+    words.eliminate_zeros()
+    return words

@@ -49,7 +49,8 @@ class TextSpace:
         """Return unit vectors of an estimator's input, float32, and its texts, if it has any.
 
         Rows of texts without content, and zero vectors, are zero. Errors call the input by
-        ``name``. With ``fit``, the encoder is fitted on texts, and the width of vectors learned.
+        ``name``. With ``fit``, the encoder is fitted on texts, or the width of vectors is
+        learned.
         """
         if self.encoder is not None:
             texts = as_texts(X, name)
@@ -70,8 +71,8 @@ class TextSpace:
                 X = check_vectors(X, name=name, dtype=[np.float64, np.float32])
                 if X.shape[1] != self.width:
                     raise ValueError(
-                        f"{name} has {X.shape[1]} features, but X has {self.width}. Encode both "
-                        "by the same model, or by two whose vectors are comparable."
+                        f"{name} has {X.shape[1]} features, but X has {self.width}. Encode "
+                        "both by the same model, or by two whose vectors are comparable."
                     )
             if fit:
                 refuse_similarities(X)

@@ -25,9 +25,7 @@ from skcalib import (
 )
 from skcalib.similarity.space import TextSpace, calibrates
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:The encoder is calibrated on"
-)
+pytestmark = pytest.mark.filterwarnings("ignore:The encoder is calibrated on")
 
 ALPHABET = [*"abcdefghijklmnopqrstuvwxyz"]
 KNOWN = np.random.default_rng(0).normal(size=(128, 24))
@@ -142,9 +140,7 @@ def test_a_name_or_a_folder_is_a_bert(name, tiny_bert, words):
         model.fit(texts, range(40)) if name == "NearestAnswer" else model.fit(texts)
         pairs = list(zip(texts[1:], texts[:-1], strict=True))
         found.append(
-            model.predict(pairs)
-            if name == "BiEncoder"
-            else model.decision_function(texts)
+            model.predict(pairs) if name == "BiEncoder" else model.decision_function(texts)
         )
     assert_array_equal(found[0], found[2])
     assert_array_equal(found[1], found[2])
