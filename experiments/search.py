@@ -50,6 +50,8 @@ def rows(encode, options):
             yield row(name, place, value, difference, np.min(drawn, axis=0)[1])
     if options.only is None:
         for place, of_sets in means.items():
+            if place[1] == "search of parts":  # of one set
+                continue
             yield row("all", place, *np.mean(of_sets, axis=0), np.min(of_sets, axis=0)[1])
 
 
@@ -99,7 +101,7 @@ def of_set(encode, name):
     for seed in range(DRAWS):
         order = np.random.default_rng(seed).permutation(len(queries))
         drawn, scored = order[: len(queries) // 2], order[len(queries) // 2 :]
-        banks = {"none": None} | {str(n): drawn[:n] for n in BANKS if len(drawn) >= n}
+        banks = {"none": None} | {str(n): drawn[:n] for n in BANKS if len(drawn) >= 0.8 * n}
         if other is not None:
             row_of = np.arange(len(queries), len(asking))
             banks |= {f"{n}, English": row_of[:n] for n in BANKS}
