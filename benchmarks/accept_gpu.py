@@ -25,11 +25,10 @@ from functools import partial
 os.environ["SCIPY_ARRAY_API"] = "1"  # scipy reads it at import
 
 import numpy as np
-import sklearn
 import torch
 from turns import report, turns
 
-from skcalib import BertEncoder, NormalizingFlow, Whitening, clear_caches
+from skcalib import BertEncoder, NormalizingFlow
 from skcalib.datasets import load_toy_sts, minilm_path
 
 NOISES = 0.0, "auto"
@@ -75,16 +74,6 @@ def digits():
     assert error < 1e-3, f"float32 is off by {error:.1g}; is TF32 on?"
     assert back < 1e-3, f"float32: the round trip is off by {back:.1g}"
     return f"float32 against float64 {error:.1g}, round trip {back:.1g}"
-
-
-def whitening_of_tensors():
-    X = rows(3000, 64, np.float32)
-    with sklearn.config_context(array_api_dispatch=True):
-        on_gpu = Whitening(shrinkage=0.1).fit_transform(torch.as_tensor(X, device="cuda"))
-    assert on_gpu.device.type == "cuda", f"vectors are on {on_gpu.device}"
-    error = difference(on_gpu.cpu().numpy(), Whitening(shrinkage=0.1).fit_transform(X))
-    assert error < 1e-4, f"differs by {error:.1g}"
-    return f"float32: differences up to {error:.1g}"
 
 
 def memory_ends():
@@ -179,17 +168,7 @@ def encoder_check(model, texts):
 
 def speed(model, texts):
     """Print the seconds of each task on both devices."""
-    X = rows(100_000, 768, np.float32)
-    tensor = torch.as_tensor(X, device="cuda")
-
-    def whiten(X):
-        clear_caches()  # of moments
-        with sklearn.config_context(array_api_dispatch=True):
-            Whitening(shrinkage=0.1).fit(X).transform(X)
-
-    tasks = {
-        "whitening, 100,000 x 768": {"GPU": lambda: whiten(tensor), "CPU": lambda: whiten(X)}
-    }
+    tasks = {}
     for d in (384, 768):
         Y = rows(17256, d, np.float32)
         flows = {name: fit(Y, device, max_epochs=1) for name, device in DEVICES.items()}
@@ -262,7 +241,6 @@ def main():
         "determinism, threads": threads,
         "forks": forks,
         "a second GPU": second_device,
-        "whitening of tensors": whitening_of_tensors,
         "encoder": encoder_check(model, texts) if model else lambda: None,
     }
     print("\n| check | verdict | result |\n|---|---|---|")

@@ -10,7 +10,8 @@ In each round all contenders encode the same texts, one after the other. The rat
 best batch size of sentence-transformers in the same precision, and "1 - cosine" the largest to
 its vectors in float32. With one thread the clock is the processor's, which other programs
 disturb less. Texts are sentences of STS, or mixed: of 5 to 256 tokens made from them.
-"into a store" keeps all layers and poolings on disk.
+"into a store" keeps all layers and poolings on disk. Last, a prompt with the text twice is
+compared with the same prompt with it once.
 """
 
 import argparse
@@ -66,6 +67,18 @@ def compare(title, model, given, repeats, clock, dtypes):
             report(f"{title}, {dtype}", seconds, list(theirs), n, far)
 
 
+def compare_prompts(title, model, given, repeats, clock):
+    """Print the rates of a prompt with the text once, and of one with it twice."""
+    once = "Rewrite the sentence: {text}"
+    prompts = {"the text once": once, "twice": f"{once}\nRewritten sentence: {{text}}"}
+    plain = BertEncoder(model, pooling="mean", max_length=512)
+    ways = {
+        name: clone(plain).set_params(prompt=prompt).fit(["a"]).transform
+        for name, prompt in prompts.items()
+    }
+    report(title, turns(ways, repeats, given, clock), "the text once", len(given(0)))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", help="folder; default: MiniLM")
@@ -84,3 +97,4 @@ if __name__ == "__main__":
         ("mixed", mixed_texts(options.texts // 8)),
     ):
         compare(title, model, given, options.repeats, clock, options.dtypes)
+        compare_prompts(f"{title}, in a prompt", model, given, options.repeats, clock)

@@ -61,7 +61,7 @@ print("Saved flow_density.png")
 # that belongs to a whitening is the Gaussian with the mean and covariance of the data.
 
 whitening = Whitening().fit(X)
-log_determinant = -0.5 * np.linalg.slogdet(whitening.get_covariance())[1]
+log_determinant = -0.5 * np.linalg.slogdet(np.cov(X, rowvar=False))[1]
 normal = -0.5 * np.sum(whitening.transform(X) ** 2, axis=1) - np.log(2 * np.pi)
 print(f"whitening {np.mean(normal) + log_determinant:6.2f} nats")
 print(f"flow      {flow.score(X):6.2f} nats")

@@ -94,7 +94,7 @@ def by_partial_fit(vectors, size):
     whitening = Whitening(power=0)  # only the covariance matters here
     for start in range(0, len(vectors), size):
         whitening.partial_fit(vectors[start : start + size])
-    return whitening.get_covariance()
+    return whitening.moments_.covariance()
 
 
 def by_sums(vectors):

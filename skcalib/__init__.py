@@ -38,9 +38,9 @@ from skcalib import (
 from skcalib.calibration.flow.estimator import NormalizingFlow
 from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.neighbors import NeighborSmoothing
-from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.calibration.whitening import Whitening
 from skcalib.encoders.bert_encoder import BertEncoder
-from skcalib.encoders.store.store import VectorStore
+from skcalib.encoders.store import VectorStore
 from skcalib.encoders.text_encoder import TextEncoder
 from skcalib.model_selection import CalibrationSearch
 from skcalib.process.caches import clear_caches

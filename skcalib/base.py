@@ -167,7 +167,7 @@ class CalibratorTags(TransformerTags):
     not_linear : str, default=""
         What the step is, and what to do instead, if it is no linear map: exports that need one
         refuse it with this reason. A linear step has a method ``linear_map`` in place of it,
-        which returns an `AffineMap`.
+        which returns an `LinearMap`.
     """
 
     calibrates: bool = False

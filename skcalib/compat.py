@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import _fit_context
-from sklearn.utils._array_api import _convert_to_numpy as to_numpy
-from sklearn.utils._array_api import get_namespace_and_device
 from sklearn.utils._param_validation import (
     HasMethods,
     RealNotInt,
@@ -19,7 +17,6 @@ from sklearn.utils._param_validation import Interval as _Interval
 from sklearn.utils._param_validation import StrOptions as _StrOptions
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import _check_n_features as check_n_features
-from sklearn.utils.validation import _check_sample_weight as _check_sample_weight
 
 
 class Interval(_Interval):

@@ -273,19 +273,6 @@ def remembered(recent, monkeypatch, vectors_of_real_texts):
     monkeypatch.setattr("skcalib.process.caches.VECTORS", vectors_of_real_texts)
 
 
-@pytest.fixture(scope="session")
-def probe(tmp_path_factory):
-    """The text that a `TextEncoder` with a store encodes besides those that it is given."""
-    from counting import Counting
-
-    from skcalib import TextEncoder
-
-    model = Counting(lambda texts: np.ones((len(texts), 2)))
-    TextEncoder(model, memory=tmp_path_factory.mktemp("probe"), name="x").fit_transform(["dog"])
-    [text] = {*model.asked} - {"dog"}
-    return text
-
-
 @pytest.fixture
 def pretended_cuda():
     """A machine with one pretended CUDA device; see tests/support/pretended_cuda.py."""
@@ -341,7 +328,7 @@ def open_vectors():
     """Return a function that opens a store for vectors of four numbers, past any encoder."""
     from contextlib import ExitStack, closing
 
-    from skcalib.encoders.store.vectors import Vectors
+    from skcalib.encoders.store import Vectors
 
     with ExitStack() as stack:
         yield lambda store, model="model": stack.enter_context(

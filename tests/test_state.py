@@ -6,13 +6,13 @@ import pickle
 import numpy as np
 import pytest
 from counting import Counting
-from estimators import CASES, FITTED, OF_TEXTS, TEXTS, VECTORS
+from estimators import CASES, FITTED, OF_TEXTS, TEXTS
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 
-from skcalib import BertEncoder, TextEncoder, Whitening
+from skcalib import BertEncoder, TextEncoder
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The encoder is calibrated on",
@@ -143,19 +143,6 @@ def test_any_output_of_the_encoder_is_the_same(make, model, name, output, frozen
     encoder = TextEncoder(model).set_output(transform=output)
     encoder = FrozenEstimator(encoder.fit(TEXTS)) if frozen else encoder
     same(CASES[name].use(make(name, encoder)), expected)
-
-
-@pytest.mark.parametrize(
-    "weights", [np.ones((60, 1)), np.ma.masked_less(np.arange(60.0), 9), ["1"] * 59 + ["x"]]
-)
-def test_weights_of_rows_that_were_seen_before_are_checked(weights):
-    with pytest.raises(ValueError, match=r".+") as first:
-        Whitening().fit(VECTORS, sample_weight=weights)
-    Whitening().fit(VECTORS, sample_weight=np.arange(60.0))
-    Whitening().fit(VECTORS, sample_weight=np.ones(60))
-    with pytest.raises(ValueError, match=r".+") as again:
-        Whitening().fit(VECTORS, sample_weight=weights)
-    assert str(again.value) == str(first.value)
 
 
 def test_layers_may_be_a_range_and_are_no_bool(tiny_bert):

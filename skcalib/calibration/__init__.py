@@ -1,6 +1,6 @@
 """Calibrations of vectors, and what the rest of skcalib needs to know of a step of your own."""
 
 from skcalib.base import CalibratorTags
-from skcalib.calibration.map import AffineMap
+from skcalib.calibration.map import LinearMap
 
-__all__ = ["AffineMap", "CalibratorTags"]
+__all__ = ["CalibratorTags", "LinearMap"]

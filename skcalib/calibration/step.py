@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 
 from skcalib.base import calibrator_tags
-from skcalib.calibration.map import AffineMap
+from skcalib.calibration.map import LinearMap
 
 KNOWN = (
     "Exports accept steps with a method linear_map, such as Whitening and GroupErasure; "
@@ -34,7 +34,7 @@ def flat(*steps: Any) -> Iterator[Any]:
             yield step
 
 
-def linear_map(step: Any) -> AffineMap | str:
+def linear_map(step: Any) -> LinearMap | str:
     """Linear map of a fitted step; or why it has none, and what to do.
 
     A step says in its `CalibratorTags` why it has none, or has a method of this name.
@@ -45,56 +45,40 @@ def linear_map(step: Any) -> AffineMap | str:
 
 
 @singledispatch
-def of_sklearn(step: Any) -> AffineMap | str:
+def of_sklearn(step: Any) -> LinearMap | str:
     """Return the same of a step of scikit-learn, by its class."""
     shown = repr(step).partition("  #")[0]  # without the comment of a fitted encoder
     raise TypeError(f"{shown:.80} cannot be exported. {KNOWN}")
 
 
 @of_sklearn.register
-def _(step: PCA | IncrementalPCA) -> AffineMap | str:
-    V, variance = _float64(step.components_, step.explained_variance_)
+def _(step: PCA | IncrementalPCA) -> LinearMap | str:
     # The least scale is scikit-learn's.
     least = np.finfo(step.explained_variance_.dtype).eps
-    scale = np.maximum(np.sqrt(variance), least) if step.whiten else 1.0
-    covariance = _along(V, variance, step)
-    return AffineMap.of_sample(step.mean_, V.T / scale, covariance=covariance)
+    scale = np.maximum(np.sqrt(step.explained_variance_), least) if step.whiten else 1.0
+    return _centered(step.mean_, step.components_.T / scale)
 
 
 @of_sklearn.register
-def _(step: TruncatedSVD) -> AffineMap | str:
-    V, s, variance = _float64(step.components_, step.singular_values_, step.explained_variance_)
-    # s² sums the squares of a column of the output: n (variance + mean²). The number n of
-    # samples is not kept. It is least where the mean of a column is nearest to zero.
-    n = np.min(s**2 / np.maximum(variance, np.finfo(np.float64).tiny))
-    moments = _along(V, s**2 / n, step)
-    return AffineMap.of_sample(np.zeros(V.shape[1]), V.T, covariance=moments)
+def _(step: TruncatedSVD) -> LinearMap | str:
+    return _centered(np.zeros(step.n_features_in_), step.components_.T)
 
 
 @of_sklearn.register
-def _(step: StandardScaler) -> AffineMap | str:
+def _(step: StandardScaler) -> LinearMap | str:
     d = step.n_features_in_
-    mean = step.mean_ if step.with_mean else np.zeros(d)
     scale = np.ones(d) if step.scale_ is None else step.scale_
-    squares = None if step.var_ is None else step.var_ + (step.mean_ - mean) ** 2
-    return AffineMap.of_sample(mean, np.diag(1 / scale), covariance=squares)
+    return _centered(step.mean_ if step.with_mean else np.zeros(d), np.diag(1 / scale))
 
 
 @of_sklearn.register
-def _(step: Normalizer) -> AffineMap | str:
+def _(step: Normalizer) -> LinearMap | str:
     if step.norm != "l2":
         raise TypeError(f"{step!r} cannot be exported. {KNOWN}")
     return "a Normalizer. Leave that step out, and scale the vectors afterwards"
 
 
-def _along(V: np.ndarray, values: np.ndarray, step: Any) -> np.ndarray:
-    """Matrix with these values along the rows of V; the other axes share the other variance."""
-    k, d = V.shape
-    variance, share = _float64(step.explained_variance_, step.explained_variance_ratio_)
-    left = variance.sum() * (1 / share.sum() - 1) / max(d - k, 1)
-    return (V.T * (values - left)) @ V + left * np.eye(d)
-
-
-def _float64(*arrays: Any) -> Iterator[np.ndarray]:
+def _centered(mean: np.ndarray, W: np.ndarray) -> LinearMap:
     # LAPACK may return rows in reverse, by negative strides, which torch refuses.
-    return (np.ascontiguousarray(array, np.float64) for array in arrays)
+    mean, W = (np.ascontiguousarray(array, np.float64) for array in (mean, W))
+    return LinearMap(mean, W, np.zeros(W.shape[1]))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import KW_ONLY, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import estimator, from_scratch, is_fitted, warn
+from skcalib.base import from_scratch, is_fitted, warn
 from skcalib.compat import Interval, StrOptions, _fit_context
 from skcalib.encoders.model.carried import ModelFiles
 from skcalib.encoders.model.declared import declared, wants_prompt
@@ -21,7 +21,7 @@ from skcalib.encoders.poolings import POOLINGS
 from skcalib.encoders.recipe import Recipe
 from skcalib.encoders.resolve import LAYER_NAMES, recipe_for
 from skcalib.encoders.sources import BLOCK, WithMemory, vectors_of
-from skcalib.encoders.store.store import VectorStore
+from skcalib.encoders.store import VectorStore
 from skcalib.inputs.texts import TextTransformer, as_texts, blocks_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ def _of_recipe(name: str, doc: str) -> Any:
     return property(entry, doc=doc)
 
 
-@estimator
 class BertEncoder(WithMemory, TextTransformer):
     """Encode texts as vectors with a frozen BERT-like model.
 
@@ -80,6 +79,9 @@ class BertEncoder(WithMemory, TextTransformer):
         name of a declared prompt selects that prompt; any other string is itself the prompt.
         The tokens of the prompt are pooled unless the folder declares ``include_prompt`` as
         false. A text that is too long is cut, never its prompt.
+        With ``{text}`` twice, only the tokens of the second text are pooled: in a decoder they
+        have seen the whole text [3]_. Both texts are cut alike. A token that also holds the
+        space before the text, or a mark after it, is one of the text.
     max_length : int or None, default=None
         Largest number of tokens per text or window, including prompt and special tokens; see
         ``overflow``. None uses the number that the folder declares (``max_seq_length``), or
@@ -158,6 +160,8 @@ class BertEncoder(WithMemory, TextTransformer):
            EMNLP, arXiv:2011.05864.
     .. [2] Sun et al. (2024), "Massive Activations in Large Language Models", COLM,
            arXiv:2402.17762.
+    .. [3] Springer et al. (2024), "Repetition Improves Language Model Embeddings",
+           arXiv:2402.15449.
 
     Examples
     --------
@@ -167,21 +171,6 @@ class BertEncoder(WithMemory, TextTransformer):
     >>> encoder.fit_transform(["A man plays the flute.", "Snow fell all night."]).shape
     (2, 384)
     """
-
-    model: str | os.PathLike = "bert-base-uncased"
-    _: KW_ONLY
-    pooling: str = "auto"
-    layers: int | Sequence[int] | str = -1
-    layer_merge: str = "mean"
-    prompt: str | None = None
-    max_length: int | None = None
-    truncate_dim: int | None = None
-    normalize: bool | str = "auto"
-    overflow: str = "cut"
-    device: str = "auto"
-    dtype: str = "float32"
-    memory: Any = None
-    verbose: bool | int = False
 
     _parameter_constraints = {
         "model": "no_validation",  # `fit` names the estimator for other models
@@ -207,6 +196,37 @@ class BertEncoder(WithMemory, TextTransformer):
 
     _state_version = 10
     _learned = ("_recipe", "_files")
+
+    def __init__(
+        self,
+        model: str | os.PathLike = "bert-base-uncased",
+        *,
+        pooling: str = "auto",
+        layers: int | Sequence[int] | str = -1,
+        layer_merge: str = "mean",
+        prompt: str | None = None,
+        max_length: int | None = None,
+        truncate_dim: int | None = None,
+        normalize: bool | str = "auto",
+        overflow: str = "cut",
+        device: str = "auto",
+        dtype: str = "float32",
+        memory: str | os.PathLike | VectorStore | None = None,
+        verbose: bool | int = False,
+    ):
+        self.model = model
+        self.pooling = pooling
+        self.layers = layers
+        self.layer_merge = layer_merge
+        self.prompt = prompt
+        self.max_length = max_length
+        self.truncate_dim = truncate_dim
+        self.normalize = normalize
+        self.overflow = overflow
+        self.device = device
+        self.dtype = dtype
+        self.memory = memory
+        self.verbose = verbose
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=True)

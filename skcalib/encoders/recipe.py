@@ -43,7 +43,9 @@ class Recipe:
     pooling: str
     layer_merge: str
     prompt: str  # before each text, and each window of it, or around the ``{text}`` in it
-    skip: tuple[int, int]  # tokens at the beginning and at the end that are not pooled
+    # Tokens at the beginning and at the end that are not pooled. Of a prompt with two texts
+    # only the second one is pooled.
+    skip: tuple[int, int]
     max_length: int  # most tokens of a text or window, special ones included
     truncate_dim: int  # leading dimensions of each layer that are kept
     windows: bool  # whether long texts are read whole, in windows, not cut off

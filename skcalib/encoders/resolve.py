@@ -84,14 +84,14 @@ def _pooling(pooling: str, shipped: Declared) -> str:
 
 
 def _frame(backbone: Backbone, prompt: str, max_length: int) -> Frame:
-    """Tokens around each text; refuse a prompt without room for a text, or with two."""
-    if (n_texts := prompt.count(TEXT)) > 1:
+    """Tokens around each text; refuse a prompt without room for a text, or with three."""
+    if (n_texts := prompt.count(TEXT)) > 2:
         raise ValueError(
             f"The prompt {prompt!r:.60} has {TEXT} {n_texts} times; expected it once, where "
-            "the text belongs."
+            "the text belongs, or twice, so that the second one is pooled."
         )
     frame = backbone.tokens.frame(prompt)
-    if prompt and frame.n >= max_length:
+    if prompt and frame.n + max(n_texts, 1) > max_length:
         raise ValueError(
             f"The prompt {prompt!r:.60} has {frame.n} tokens, including special ones, and "
             f"max_length={max_length} leaves no room for a text, so that all texts would get "
@@ -102,7 +102,9 @@ def _frame(backbone: Backbone, prompt: str, max_length: int) -> Frame:
 
 def _n_of_prompt(backbone: Backbone, frame: Frame, prompt: str) -> tuple[int, int]:
     """Count the tokens of a prompt before and after a text, with the special ones beyond."""
-    before, after = around(prompt)
+    before, *between, after = around(prompt)
+    if between:  # only tokens of the second text are pooled
+        return 0, 0
     if after:
         return len(frame.before) if before else 0, len(frame.after)
     # As in sentence-transformers, which may count the last space as a token of the prompt.

@@ -29,11 +29,6 @@ class SideOf:
         """Call ``encode_query`` or ``encode_document``."""
         return getattr(self.model, f"encode_{self.side}")(texts)
 
-    @property
-    def tokenizer(self) -> Any:
-        """The tokenizer of the model, if any, which shows texts without content."""
-        return getattr(self.model, "tokenizer", None)
-
 
 def of_side(encoder: Any, side: str) -> Any:
     """Return an encoder of texts as its model declares it for a side, "query" or "document".

@@ -20,9 +20,7 @@ from sklearn.utils import gen_batches
 
 from skcalib.base import is_fitted, progress
 from skcalib.encoders.recipe import Slots
-from skcalib.encoders.store.database import turn
-from skcalib.encoders.store.store import VectorStore
-from skcalib.encoders.store.vectors import Vectors
+from skcalib.encoders.store import Vectors, VectorStore, turn
 from skcalib.inputs.texts import Block
 from skcalib.process import caches
 
@@ -42,7 +40,6 @@ class Records(NamedTuple):
     # (b, 4) int32: numbers of tokens that are pooled, own and unknown, and whether the text was
     # cut. If a text has no content, all its own tokens count as unknown.
     counts: np.ndarray
-    kept: bool = True  # False if a disk could not keep them
 
 
 _notes: ContextVar[dict[str, bool] | None] = ContextVar("notes", default=None)
@@ -95,7 +92,7 @@ class Model(ABC):
 
     key: Hashable  # of the requested slots, in memory
     name: str | None  # of the model and its settings, on disk
-    around: tuple[str, str] = ("", "")  # what is put before and after each text
+    around: tuple[str, ...] = ("", "")  # the parts of a prompt around each text
     width: int  # of a slot
     slots: Slots
     batch_size: int = 1  # texts of a request, if that matters
@@ -130,11 +127,11 @@ class Disk:
 
     @property
     def key(self) -> Hashable:
-        """Key of the vectors in memory; a new, cleared or unreadable store gets a new one.
+        """Key of the vectors in memory; a new or cleared store gets a new one.
 
         So a store also gets the texts that memory already has under other keys.
         """
-        return self._model.key, self._dtype, self._stored.store_id or object()
+        return self._model.key, self._dtype, self._stored.store_id
 
     def encode(self, texts: Sequence[str], show: Show) -> Generator[Records, None, None]:
         """Yield the requested slots; keep all slots of new texts."""
@@ -172,9 +169,8 @@ class Disk:
             _check_entries(records.vectors, encoded, self._dtype, self.cause)
             # Return the bits that a later call will read.
             vectors = records.vectors.astype(self._dtype).astype(np.float32, copy=False)
-            kept = self._stored.write(encoded, model.slots.names, vectors, records.counts)
-            vectors = vectors[:, model.slots.asked]
-            yield Records(rows[records.rows], vectors, records.counts, kept)
+            self._stored.write(encoded, model.slots.names, vectors, records.counts)
+            yield Records(rows[records.rows], vectors[:, model.slots.asked], records.counts)
 
 
 def _check_entries(
@@ -211,8 +207,7 @@ def recall(
     for records in source.encode(new, show):
         encoded = [new[row] for row in records.rows.tolist()]
         _check_entries(records.vectors, encoded, records.vectors.dtype, source.cause)
-        if records.kept:
-            caches.VECTORS.write(source.key, encoded, records.vectors, records.counts)
+        caches.VECTORS.write(source.key, encoded, records.vectors, records.counts)
         yield records._replace(rows=rows[records.rows])
 
 
@@ -267,7 +262,7 @@ def _of_block(
     times = np.bincount(inverse)  # that each distinct text occurs
     vectors, counts = np.empty((0, 0), np.float32), np.empty((len(unique), 4), np.int32)
     with closing(recall(unique, source, partial(advance, 0))) as batches:
-        for rows, slots, numbers, _ in batches:
+        for rows, slots, numbers in batches:
             merged = merge(slots, numbers)
             if not len(vectors):
                 vectors = np.empty((len(unique), merged.shape[1]), merged.dtype)

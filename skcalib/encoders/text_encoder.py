@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Self
 
@@ -14,31 +13,22 @@ import numpy as np
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import estimator, from_scratch
+from skcalib.base import from_scratch
 from skcalib.compat import HasMethods, Interval, _fit_context
-from skcalib.encoders.model.tokens import empty_ids, tokenize
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.sources import (
-    Disk,
     Model,
     Records,
     Show,
     WithMemory,
     recall,
     silent,
-    store_of,
     vectors_of,
 )
-from skcalib.encoders.store.store import VectorStore
+from skcalib.encoders.store import VectorStore
 from skcalib.inputs.texts import TextTransformer, as_texts, distinct
-from skcalib.process.forks import cached_property
-
-TOKENS = 512  # of a text that are read for content
-# Every store has its vector, by which the model of a store is compared with another.
-PROBE = "The text by which a store tells its model from others, such as 1, 2 or 3."
 
 
-@estimator
 class TextEncoder(WithMemory, TextTransformer):
     """Encode texts with a model of another library, or with a function such as an API call.
 
@@ -54,13 +44,14 @@ class TextEncoder(WithMemory, TextTransformer):
         Largest number of texts that the model gets at once.
     memory : None, path-like or VectorStore, default=None
         Folder or store that also keeps vectors on disk, in float32 or the ``dtype`` of the
-        store, so that other processes do not call the model again. Each process also encodes a
-        test text, and refuses a store that has a different vector for it. The pickle of a
-        fitted encoder has no memory; ``set_params(memory=folder)`` sets one where it is loaded.
+        store, so that other processes call the model again for their first text only. The
+        pickle of a fitted
+        encoder has no memory; ``set_params(memory=folder)`` sets one where it is loaded.
     name : str or None, default=None
         Name of the model in ``memory``, required there because the model itself cannot be
-        identified. Give a new name whenever the vectors change, as with a new version of an
-        API; the model then encodes all texts again.
+        identified: two models of one name get each other's vectors. Give a new name whenever
+        the vectors change, as with a new version of an API; the model then encodes all texts
+        again.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -90,13 +81,6 @@ class TextEncoder(WithMemory, TextTransformer):
     (6, 2)
     """
 
-    model: Callable[[list[str]], Any] | Any
-    _: KW_ONLY
-    batch_size: int = 1024
-    memory: str | os.PathLike | VectorStore | None = None
-    name: str | None = None
-    verbose: bool | int = False
-
     _learned = ("_n_features_out",)
     _parameter_constraints = {
         "model": [callable, HasMethods(["encode"])],
@@ -105,6 +89,21 @@ class TextEncoder(WithMemory, TextTransformer):
         "name": [str, None],
         "verbose": ["verbose"],
     }
+
+    def __init__(
+        self,
+        model: Callable[[list[str]], Any] | Any,
+        *,
+        batch_size: int = 1024,
+        memory: str | os.PathLike | VectorStore | None = None,
+        name: str | None = None,
+        verbose: bool | int = False,
+    ):
+        self.model = model
+        self.batch_size = batch_size
+        self.memory = memory
+        self.name = name
+        self.verbose = verbose
 
     def __sklearn_clone__(self) -> Self:
         # A deep copy of the model may fail, and would encode every text again.
@@ -187,22 +186,22 @@ class TextEncoder(WithMemory, TextTransformer):
 
     def _encode(self, texts: list[str]) -> np.ndarray:
         """Vectors of texts; the model gets each once."""
-        store = store_of(self.memory)
         if isinstance(self.model, str):
             raise TypeError(
                 f"model is the str {self.model!r:.80}; TextEncoder expects a function, or an "
                 "object with a method encode. For a folder or hub id, use BertEncoder."
             )
-        if store is not None and not self.name:
+        if self.memory is not None and not self.name:
             raise ValueError(
                 "TextEncoder got memory but no name; it finds vectors on disk by the name of "
                 "the model. Set a name, such as name='text-embedding-3-small'."
             )
-        model = self._text_model()
-        if store is not None:
-            model.compare(store)
+        blocks, model = [distinct(texts)], self._text_model()
+        if self.memory is not None and not model.width:
+            for _ in recall(texts[:1], model, silent):  # a store needs the width
+                pass
         vectors, _ = vectors_of(
-            [distinct(texts)], model, store, _only, total=len(texts), verbose=self.verbose
+            blocks, model, self.memory, _only, total=len(texts), verbose=self.verbose
         )
         return vectors
 
@@ -243,40 +242,12 @@ class TextModel(Model):
     def width(self, width: int) -> None:
         self.key.width = width
 
-    @cached_property
-    def _probe(self) -> np.ndarray:
-        [records] = recall([PROBE], self, silent)
-        return records.vectors
-
-    def compare(self, store: VectorStore) -> None:
-        """Refuse a store that has another vector of `PROBE` than the model returns."""
-        asked = self._probe
-        with closing(Disk(store, self)) as disk:
-            [kept] = disk.encode([PROBE], silent)
-        # The same model rounds differently on another machine; float16, to 11 bits.
-        if np.linalg.norm(kept.vectors - asked) > 0.05 * np.linalg.norm(asked):
-            raise ValueError(
-                f"The store {str(store.location)!r} has vectors of another model under the "
-                f"name {self.name!r}: they differ from those of {self.model!r:.80}. Give this "
-                "model another name."
-            )
-
     def encode(self, texts: Sequence[str], show: Show) -> Iterator[Records]:
         """Encode the texts with the model, batch by batch."""
         for batch in gen_batches(len(texts), self.batch_size):
             vectors = self._ask(list(texts[batch]))
             rows = np.arange(batch.start, batch.stop)
-            counts = np.zeros((len(rows), 4), np.int32)
-            counts[:, 1:3] = self._lack_content(texts[batch])[:, None]  # own, all unknown
-            yield Records(rows, vectors[:, None], counts)
-
-    def _lack_content(self, texts: Sequence[str]) -> np.ndarray:
-        """Which texts have no known token, if the model has a tokenizer of transformers."""
-        tokenizer = getattr(self.model, "tokenizer", None)
-        if not hasattr(tokenizer, "all_special_ids"):
-            return np.zeros(len(texts), bool)
-        windows, empty = tokenize(tokenizer, texts, TOKENS), {*empty_ids(tokenizer).tolist()}
-        return np.array([empty.issuperset(ids) for ids in windows.ids])
+            yield Records(rows, vectors[:, None], np.zeros((len(rows), 4), np.int32))
 
     def cause(self) -> str:
         """Explain why an entry may not be finite, and what to do."""

@@ -51,7 +51,12 @@ def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
         return "layers side by side. Set layer_merge='mean'"
     if not (slot.st_names or slot.by_word):
         return f"pooling={recipe.pooling!r}. Set pooling='mean'"
-    before, after = around(recipe.prompt)
+    before, *between, after = around(recipe.prompt)
+    if between:
+        return (
+            f"the prompt {recipe.prompt!r:.60}, since it cannot pool a part of the tokens. Set "
+            f"a prompt without {TEXT}"
+        )
     if after:
         return (
             f"the prompt {recipe.prompt!r:.60}, since it puts prompts before texts only. Set a "
@@ -68,6 +73,20 @@ def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
             "Set pooling='mean'"
         )
     return _not_linear(steps)
+
+
+def _not_one_graph(recipe: Recipe, steps: Sequence[Any]) -> str:
+    """Return what a graph with its clients cannot compute."""
+    if len(around(recipe.prompt)) > 2:
+        return (
+            f"cannot find the second text of the prompt {recipe.prompt!r:.60} in its inputs. "
+            f"Set a prompt with one {TEXT}"
+        )
+    reason = _not_joined(recipe, steps)
+    return reason and (
+        "leaves windows to clients, which combine them by a weighted mean; this is not the "
+        f"vector of a long text with {reason}, or set overflow='cut'"
+    )
 
 
 def _not_joined(recipe: Recipe, steps: Sequence[Any]) -> str:
@@ -119,9 +138,8 @@ FORMATS = {
         "onnx onnxscript onnxruntime",
         ("onnx", "onnxscript", "onnxruntime"),
         "save_onnx",
-        _not_joined,
-        "Clients of a graph of save_onnx combine windows by a weighted mean, which is not the "
-        "vector of a long text with {}, or set overflow='cut'",
+        _not_one_graph,
+        "A graph of save_onnx {}",
     ),
     "static": Format(
         None,

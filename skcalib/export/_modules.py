@@ -9,7 +9,7 @@ from sklearn.preprocessing import Normalizer
 from torch import nn
 from torch.nn.functional import normalize
 
-from skcalib.calibration import AffineMap
+from skcalib.calibration import LinearMap
 from skcalib.calibration.flow.estimator import NormalizingFlow
 from skcalib.calibration.flow.glow import Latent
 from skcalib.calibration.neighbors import ALPHA, ZERO, NeighborSmoothing
@@ -23,7 +23,7 @@ def module_of(part: Any) -> nn.Module:
 
 
 @module_of.register
-def _(part: AffineMap) -> nn.Module:
+def _(part: LinearMap) -> nn.Module:
     return LinearModule(part)
 
 
@@ -53,7 +53,7 @@ class LinearModule(nn.Module):
     weight: torch.Tensor
     bias: torch.Tensor
 
-    def __init__(self, linear: AffineMap):
+    def __init__(self, linear: LinearMap):
         super().__init__()
         self.safe = linear.float32_is_safe
         buffers = {"mean": linear.mean, "weight": linear.projection, "bias": linear.bias}

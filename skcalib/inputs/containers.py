@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 import numpy as np
-from sklearn import get_config
 
 from skcalib.inputs.labels import plain
 
@@ -12,12 +11,18 @@ from skcalib.inputs.labels import plain
 NARROW = re.compile("(?i)float(32|16)|halffloat|: float>")
 
 
-def checkable(X: Any, *, tensors: bool = False) -> Any:
-    """Return rows for scikit-learn's checks; refuse texts, and tensors unless ``tensors``.
+def checkable(X: Any) -> Any:
+    """Return rows for scikit-learn's checks; refuse texts and dask arrays.
 
-    Columns of vectors are stacked. Numbers of 16 bits become float32, and a tensor loses its
-    gradient, and its device unless tensors stay tensors.
+    Columns of vectors are stacked. Numbers of 16 bits become float32, and tensors of torch
+    arrays of NumPy.
     """
+    if is_dask(X):
+        raise TypeError(
+            f"Got a dask {type(X).__name__}; expected rows in memory. Pass X.compute(), or map "
+            "blocks of rows, as in X.map_blocks(whitening.transform, dtype=X.dtype, "
+            "chunks=(X.chunks[0], whitening.n_components_))."
+        )
     X = stacked(X)
     if hasattr(X, "dense") and hasattr(X, "sparse"):
         raise TypeError(
@@ -29,19 +34,10 @@ def checkable(X: Any, *, tensors: bool = False) -> Any:
             f"Got texts, such as {text[:40]!r}; expected vectors. Put an encoder before this "
             "step, as in make_pipeline(BertEncoder(model), ...)."
         )
-    is_numpy = isinstance(X, np.ndarray)
-    if (
-        not (tensors or is_numpy)
-        and get_config()["array_api_dispatch"]
-        and hasattr(X, "device")
-    ):
-        raise TypeError(
-            f"Got a {type(X).__name__}; this step expects a NumPy array. Pass X.cpu().numpy()."
-        )
     if hasattr(X, "detach"):
         X = X.detach()
         X = X.float() if X.dtype.itemsize < 4 and X.dtype.is_floating_point else X
-        return X if get_config()["array_api_dispatch"] else X.cpu().numpy()
+        return X.cpu().numpy()
     dtypes = [X.dtype] if hasattr(X, "dtype") else [*getattr(X, "dtypes", [])]
     if dtypes and all(str(dtype).lower() in ("float16", "bfloat16") for dtype in dtypes):
         X = X.astype(np.float32)

@@ -1,6 +1,5 @@
 """Rows as vectors: their lengths and directions, and missing entries."""
 
-import inspect
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, NoReturn
@@ -12,8 +11,7 @@ from sklearn.utils import gen_batches
 from sklearn.utils.validation import assert_all_finite, check_array, validate_data
 
 from skcalib.base import warn
-from skcalib.compat import _check_sample_weight, get_namespace_and_device
-from skcalib.inputs.containers import check_dask, checkable, is_dask, stacked, unmasked
+from skcalib.inputs.containers import checkable
 
 UNIT = 1e-3  # how far from 1 the mean square of unit vectors may be, for instance in float16
 SEEN = 16  # rows whose lengths are compared with those of the fit
@@ -21,11 +19,6 @@ SCALED = 8192  # rows that are scaled to unit length at a time, in float64
 LAST_BIT = 2.0**-24  # of float32 below 1
 # How far two unit vectors that are equal may be apart, and cells of projections that hold them.
 ROUNDING, CELL, PROJECTIONS = 1e-5, 1e-3, 4
-MOST = 1e15  # largest weight of a sample
-# The weights of a batch of partial_fit may all be zero; newer scikit-learn refuses that.
-ALL_ZERO = {"allow_all_zero_weights": True}
-if not ALL_ZERO.keys() <= inspect.signature(_check_sample_weight).parameters.keys():
-    ALL_ZERO = {}
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -175,7 +168,7 @@ def check_finite(X: Any, name: str = "X", texts: Sequence[str] = ()) -> None:
     try:
         assert_all_finite(X, input_name=name)
     except ValueError as error:
-        cells = X.cpu().numpy() if hasattr(X, "cpu") else np.asarray(X)
+        cells = np.asarray(X)
         row = int(np.isfinite(cells).reshape(len(cells), -1).all(axis=1).argmin())
         which = f"the vector of {texts[row]!r:.60}" if len(texts) else f"row {row}"
         fault = str(error).partition("\n")[0].rstrip(".")
@@ -184,66 +177,11 @@ def check_finite(X: Any, name: str = "X", texts: Sequence[str] = ()) -> None:
         ) from None
 
 
-def rows_of(estimator: Any, X: Any, *, reset: bool) -> Any:
-    """Rows of an estimator's input, as `check_rows` returns them.
-
-    Their features are checked against those of the fit, or learned if ``reset``.
-    """
-    X = X if is_dask(X) else stacked(X)
-    rows = check_rows(X)
-    validate_data(estimator, X, reset=reset, skip_check_array=True)
-    return rows
-
-
-def check_rows(X: Any) -> Any:
-    """Check that ``X`` holds rows, and return them as float32 or float64.
-
-    Tensors stay tensors under scikit-learn's array API dispatch, and dask arrays are not
-    computed. Entries may still be NaN or infinite.
-    """
-    if is_dask(X):
-        check_dask(X)
-        return X
-    X = checkable(X, tensors=True)
-    xp, *_ = get_namespace_and_device(X)
-    return check_array(
-        X, dtype=[xp.float64, xp.float32], ensure_all_finite=False, input_name="X"
-    )
-
-
-def check_sample_weight(sample_weight: Any, X: Any) -> Any:
-    """Return weights of the rows of ``X`` as float64 in its namespace, or None."""
-    if sample_weight is None or not X.shape[0]:
-        return sample_weight
-    weight = _check_sample_weight(
-        unmasked(sample_weight), X, dtype=np.float64, ensure_non_negative=True, **ALL_ZERO
-    )
-    if not float(weight.max()) <= MOST:
-        raise ValueError(
-            f"sample_weight has the weight {float(weight.max()):.3g}; expected at most "
-            f"{MOST:g}, since products of larger weights overflow. Divide all weights by a "
-            "constant."
-        )
-    return weight
-
-
-def refuse_not_finite(X: Any, overflow: str) -> NoReturn:
+def refuse_not_finite(X: np.ndarray, overflow: str) -> NoReturn:
     """Raise a ValueError that explains why a result of the rows ``X`` is not finite."""
-    if is_dask(X):  # each block was checked
-        raise ValueError(f"{overflow}. Scale X down.")
     check_finite(X)
     remedy = ", or pass it as float64" if str(X.dtype).endswith("float32") else ""
     raise ValueError(
         f"{overflow}: the largest magnitude in X is {float(abs(X).max()):.3g}. Scale X "
         f"down{remedy}."
     )
-
-
-def device_of_float64(device: Any) -> Any:
-    """Return the device, or the CPU if the device has no float64."""
-    return "cpu" if getattr(device, "type", None) == "mps" else device
-
-
-def on_device(array: Any, device: Any) -> Any:
-    """Return the array on a device; only torch's arrays are ever on another one."""
-    return array.to(device) if hasattr(array, "to") else array

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skcalib.calibration.noise import MANY
-from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.calibration.whitening import Whitening
 
 RAW, MEAN, WHITENING, STRONG = "raw", "mean", "whitening", "strong"
 DIMENSIONS = 128  # of the PCA

@@ -1,15 +1,13 @@
 """Mahalanobis distances from a fit."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from skcalib.calibration.map import AffineMap
+from skcalib.calibration.map import LinearMap
 from skcalib.calibration.moments import Moments
-from skcalib.calibration.whitening.estimator import Whitening
-from skcalib.calibration.whitening.solver import WhiteningMap
-from skcalib.inputs.vectors import device_of_float64, rows_of
+from skcalib.calibration.whitening import Whitening
+from skcalib.inputs.vectors import checked_rows
 
 
 def mahalanobis(whitening: Whitening, X: Any) -> Any:
@@ -19,16 +17,15 @@ def mahalanobis(whitening: Whitening, X: Any) -> Any:
     ----------
     whitening : Whitening
         Fitted.
-    X : array-like or dask array of shape (n_samples, n_features)
+    X : array-like of shape (n_samples, n_features)
         Vectors, as for its `transform`.
 
     Returns
     -------
     distance : ndarray of shape (n_samples,), float64
         ``Σ_i ((x - mean_) u_i)² / Λ_i`` over all axes, regardless of `power` and `noise`. The
-        axes that `n_components` drops share their mean eigenvalue. The array is of the kind
-        that `transform` returns. Vectors of the fit are nearer than others: for a threshold,
-        take a quantile of vectors that were left out.
+        axes that `n_components` drops share their mean eigenvalue. Vectors of the fit are
+        nearer than others: for a threshold, take a quantile of vectors that were left out.
 
     Raises
     ------
@@ -44,14 +41,9 @@ def mahalanobis(whitening: Whitening, X: Any) -> Any:
     >>> mahalanobis(Whitening().fit(X), [[9.0, 9.0, 9.0, 9.0]]) > 100
     array([ True])
     """
-    linear, X = map_and_rows(whitening, X)
-    return squared_lengths(X, mahalanobis_map(linear).affine)
-
-
-def map_and_rows(whitening: Whitening, X: Any) -> tuple[WhiteningMap, Any]:
-    """Return the map of a fitted whitening by axes, and checked rows."""
     check_whitening(whitening)
-    return whitening.map_, rows_of(whitening, X, reset=False)
+    X = checked_rows(whitening, X, reset=False)
+    return squared_lengths(X, mahalanobis_map(whitening))
 
 
 def check_whitening(whitening: Any) -> None:
@@ -66,41 +58,29 @@ def check_whitening(whitening: Any) -> None:
     whitening.linear_map()
 
 
-def squared_lengths(X: Any, linear: AffineMap) -> Any:
+def squared_lengths(X: np.ndarray, linear: LinearMap) -> np.ndarray:
     """Squared lengths of mapped rows, in float64: float32 overflows for far vectors."""
-    Z = _as_float64(linear.apply(X))
+    Z = linear.apply(X).astype(np.float64)
     return (Z * Z).sum(axis=1)
 
 
-def mahalanobis_map(linear: WhiteningMap) -> WhiteningMap:
+def mahalanobis_map(whitening: Whitening) -> LinearMap:
     """Map whose output has the squared Mahalanobis distance as its squared length.
 
-    The dropped axes share their mean eigenvalue, so that what lies outside the kept space
-    counts as well. With their own eigenvalues, sampling error would hide it.
+    The axes that a whitening drops share their mean eigenvalue, so that what lies outside the
+    kept space counts as well. With their own eigenvalues, sampling error would hide it.
     """
-    linear = linear.determined()
-    eigenvalues = linear.regularized.eigenvalues.copy()
-    if (dropped := eigenvalues[linear.kept :]).size:
+    variance, basis = whitening.moments_.spectrum
+    shrinkage, kept = whitening.shrinkage_, len(whitening.components_)
+    eigenvalues = (1 - shrinkage) * variance + shrinkage * variance.mean()
+    eigenvalues = eigenvalues[: whitening.rank_]
+    if (dropped := eigenvalues[kept:]).size:
         dropped[:] = dropped.mean()
-    exact = replace(
-        linear.regularized, eigenvalues=eigenvalues, power=1.0, noise=0.0, centering=1.0
-    )
-    return replace(linear, regularized=exact, n_components=linear.rank, method="pca")
+    W = basis[:, : whitening.rank_] / np.sqrt(eigenvalues)
+    return LinearMap(whitening.mean_, W, np.zeros(whitening.rank_))
 
 
-def mean_length(moments: Moments, affine: AffineMap) -> float:
+def mean_length(moments: Moments, linear: LinearMap) -> float:
     """Mean squared length of mapped rows, by their moments about the map's mean."""
-    W = affine.projection
+    W = linear.projection
     return float(np.sum((moments.scatter @ W) * W) / moments.n)
-
-
-def gathered(values: Any) -> np.ndarray:
-    """Return an array of any library in memory."""
-    return np.array(values.cpu() if hasattr(values, "cpu") else values)
-
-
-def _as_float64(array: Any) -> Any:
-    """Return the array in float64, on the CPU if its device has none."""
-    if hasattr(array, "astype"):
-        return array.astype(np.float64)
-    return array.to(device_of_float64(array.device)).double()  # of torch

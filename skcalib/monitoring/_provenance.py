@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from skcalib.calibration.moments import Moments
 from skcalib.calibration.noise import ledoit_wolf_shrinkage
-from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.calibration.whitening import Whitening
 from skcalib.inputs.vectors import checked_rows, unit_rows, warn_of_silent
 from skcalib.monitoring._mahalanobis import check_whitening
 

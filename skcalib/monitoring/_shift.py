@@ -11,14 +11,12 @@ from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_consistent_length
 
 from skcalib.calibration.moments import Moments
-from skcalib.calibration.whitening.estimator import Whitening
-from skcalib.calibration.whitening.solver import solve
+from skcalib.calibration.whitening import Whitening, solve
 from skcalib.cosines import above, nearest
-from skcalib.inputs.vectors import distinct_vectors, rows_of, unit_rows
+from skcalib.inputs.vectors import checked_rows, distinct_vectors, unit_rows
 from skcalib.monitoring._mahalanobis import (
-    gathered,
+    check_whitening,
     mahalanobis_map,
-    map_and_rows,
     mean_length,
     squared_lengths,
 )
@@ -152,16 +150,14 @@ class Shift:
 def shift(whitening: Whitening, X: Any, fitted: Any) -> Shift:
     """Measure how far a sample of new vectors lies from those of a fit.
 
-    `Whitening.recentered` corrects a mean that has moved.
-
     Parameters
     ----------
     whitening : Whitening
         Fitted.
-    X : array-like or dask array of shape (n_samples, n_features)
+    X : array-like of shape (n_samples, n_features)
         New vectors, two different ones or more, as the encoder returns them. Vectors that the
         whitening has mapped differ from the fitted ones, and so they are shifted.
-    fitted : array-like or dask array of shape (n_fitted, n_features)
+    fitted : array-like of shape (n_fitted, n_features)
         Vectors of the fit, or some thousand of them drawn at random.
 
     Returns
@@ -213,8 +209,8 @@ def shift(whitening: Whitening, X: Any, fitted: Any) -> Shift:
     >>> shift(whitening, new, old).is_shifted, shift(whitening, new + 1, old).is_shifted
     (False, True)
     """
-    linear, X = map_and_rows(whitening, X)
-    X, fitted = gathered(X), gathered(rows_of(whitening, fitted, reset=False))
+    check_whitening(whitening)
+    X, fitted = (checked_rows(whitening, rows, reset=False) for rows in (X, fitted))
     old, new = whitening.moments_, Moments.of(X)
     different = distinct_vectors(X)
     if len(different) < 2:
@@ -231,10 +227,10 @@ def shift(whitening: Whitening, X: Any, fitted: Any) -> Shift:
     others, different = (_unlike(rows, mean) for rows in (distinct_vectors(fitted), different))
     if len(others) + len(different) < len(fitted) + len(X):
         p_value = max(p_value, _compared(others, different)[0])
-    affine = mahalanobis_map(linear).affine
+    linear = mahalanobis_map(whitening)
     square = delta @ delta / np.trace(old.covariance()) - chance
     about_old = replace(new, scatter=new.scatter + new.n * np.outer(delta, delta))
-    ratio = mean_length(about_old, affine) / mean_length(old, affine)
+    ratio = mean_length(about_old, linear) / mean_length(old, linear)
     return Shift(float(np.sqrt(max(square, 0.0))), float(ratio), p_value, novelty)
 
 
@@ -258,7 +254,7 @@ def _compared(old: np.ndarray, new: np.ndarray) -> tuple[float, np.ndarray]:
     n_old, n = len(old), len(old) + len(new)
     both = np.vstack([old, new], dtype=np.float64)
     moments = Moments.of(both)
-    distances = squared_lengths(both, solve(moments, shrinkage="auto").affine)
+    distances = squared_lengths(both, solve(moments, shrinkage="auto").linear)
     columns = np.column_stack([both - moments.mean, distances - distances.mean()])
     near = _neighbors(both - moments.mean)
     links = near + near.T

@@ -9,8 +9,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 from skcalib.base import calibrator_tags
-from skcalib.calibration import AffineMap
-from skcalib.calibration.whitening.estimator import Whitening
+from skcalib.calibration import LinearMap
+from skcalib.calibration.whitening import Whitening
 from skcalib.encoders.any_encoder import (
     as_encoder,
     before_calibration,
@@ -40,7 +40,7 @@ class TextSpace:
         self.encoder = None if encoder is None else clone(as_encoder(encoder))
         self.width = 0  # of vectors, see `unit_of`
         self._whitening: Whitening | None = None
-        self._map: AffineMap | None = None  # of the whitening
+        self._map: LinearMap | None = None  # of the whitening
         self._parts: tuple[Pipeline, Pipeline | None] | None = None
 
     def unit_of(

@@ -35,7 +35,7 @@ def test_graded_eigenvalues_have_relative_accuracy(seed, d, decades, mean):
     rng = np.random.default_rng(seed)
     scales = rng.permutation(10.0 ** np.linspace(0, -decades, d))
     X = mixed(rng, 40, d, scales) + mean * scales
-    variance, _ = decompose(Moments.from_array(X).covariance())
+    variance, _ = decompose(Moments.of(X).covariance())
     assert_allclose(variance, exact_eigenvalues(X), rtol=1e-10)
 
 
@@ -68,7 +68,7 @@ def test_zero_covariance_and_constant_columns(scales):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 20)) * scales
     X[:, [3, 7]] = 0.1
-    variance, basis = decompose(Moments.from_array(X).covariance())
+    variance, basis = decompose(Moments.of(X).covariance())
     assert_allclose(variance[-2:], 0, atol=1e-300)
     assert_allclose(basis.T @ basis, np.eye(20), atol=1e-13)
     variance, _ = decompose(np.zeros((4, 4)))

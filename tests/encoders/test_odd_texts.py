@@ -79,7 +79,7 @@ def test_head_of_a_long_text_gives_the_tokens_of_the_whole(minilm, text):
     tokenizer = AutoTokenizer.from_pretrained(minilm)
     whole = tokenizer([text], truncation=False, verbose=False)["input_ids"][0]
     kept = tokenizer([text], truncation=True, max_length=256)["input_ids"]
-    ids, _, truncated = tokens.tokenize(tokenizer, ["dog", text], 256)
+    ids, _, truncated, _ = tokens.tokenize(tokenizer, ["dog", text], 256)
     assert ids[1:] == kept
     assert truncated.tolist() == [False, len(whole) > 256]
 

@@ -170,7 +170,7 @@ def test_pieces_of_a_text_lose_no_token(minilm, words, monkeypatch):
     monkeypatch.setattr(tokens, "PIECE", 100)
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     text = " ".join(np.random.default_rng(0).choice(words, 500)) + " " + "dog" * 200
-    windows, rows, _ = tokens.tokenize(tokenizer, ["dog", text], 16, whole=True)
+    windows, rows, *_ = tokens.tokenize(tokenizer, ["dog", text], 16, whole=True)
     assert list(rows) == [0] + [1] * (len(windows) - 1)
     found = [i for ids in windows[1:] for i in ids[1:-1]]
     whole = tokenizer(text, verbose=False)["input_ids"][1:-1]

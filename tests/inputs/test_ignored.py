@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array
 from sklearn import config_context
 from sklearn.linear_model import LogisticRegression

@@ -140,18 +140,6 @@ def test_mapped_vectors_are_shifted(sentences):
     assert shift(whitening, whitening.transform(X[250:]), X[:250]).is_shifted
 
 
-def test_a_recentred_copy_has_the_new_mean_and_the_same_map(X):
-    whitening = Whitening(5, noise="auto").fit(X)
-    before, new = whitening.transform(X), X[:500] + np.arange(12)
-    twin = whitening.recentered(new)
-    np.testing.assert_allclose(twin.mean_, new.mean(axis=0))
-    moved = whitening.centering_ * (whitening.mean_ - twin.mean_)
-    np.testing.assert_allclose(twin.transform(X + 1), whitening.transform(X + 1 + moved))
-    assert twin.noise_ == whitening.noise_
-    assert not shift(twin, new, new).is_shifted
-    np.testing.assert_array_equal(whitening.transform(X), before)
-
-
 def test_one_vector_is_no_sample_however_often_it_comes(X):
     """As from an encoder that is stuck, even at the mean of the fit."""
     whitening = Whitening(noise="auto").fit(X)

@@ -182,10 +182,8 @@ def principal_axes(
     that of a `Whitening`; with a power below 1, in units of the largest deviation, since the
     networks of a flow expect entries of about 1.
     """
-    parts = (Moments.from_array(X[rows[part]]) for part in gen_batches(len(rows), 8192))
+    parts = (Moments.of(X[rows[part]]) for part in gen_batches(len(rows), 8192))
     moments = reduce(Moments.merge, parts)
-    if not (np.isfinite(moments.quartic) and np.isfinite(moments.scatter).all()):
-        raise ValueError(TOO_LARGE)
     variance, axes = decompose(moments.covariance())
     if not variance[0] > 0:
         raise ValueError(

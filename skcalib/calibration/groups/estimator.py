@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
 from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin
 from sklearn.utils import gen_batches
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib.base import FloatTransformer, VersionedState, from_scratch, warn
 from skcalib.calibration.groups.means import GroupMeans
-from skcalib.calibration.map import AffineMap
+from skcalib.calibration.map import LinearMap
 from skcalib.calibration.merging import MergingFit
 from skcalib.calibration.moments import chunk_rows
-from skcalib.inputs.containers import check_dask, is_dask
 from skcalib.inputs.labels import labels_of
-from skcalib.inputs.vectors import check_sample_weight, checked_rows, warn_of_lengths
-from skcalib.process.dask import (
-    as_floats,
-    check_lazy,
-    dask_apply,
-    dask_reduce,
-)
+from skcalib.inputs.vectors import checked_rows, warn_of_lengths
 
 # Samples of a group below which its mean is mostly chance.
 FEW_SAMPLES = 20
@@ -55,7 +47,7 @@ class GroupErasure(
     groups_ : ndarray of shape (n_groups,)
         Names of the groups, sorted.
     group_count_ : ndarray of shape (n_groups,)
-        Number of samples of each, or the sum of their weights.
+        Number of samples of each.
     means_ : ndarray of shape (n_groups, n_features)
         Mean of each.
     mean_ : ndarray of shape (n_features,)
@@ -98,45 +90,41 @@ class GroupErasure(
     __metadata_request__partial_fit = {"groups": True}
     moments_: GroupMeans
     groups_ = property(attrgetter("moments_.names"), doc="Names of the groups, sorted.")
-    group_count_ = property(attrgetter("moments_.n"), doc="Samples of each, or their weight.")
+    group_count_ = property(attrgetter("moments_.n"), doc="Number of samples of each.")
     means_ = property(attrgetter("moments_.mean"), doc="Mean of each group.")
     mean_ = property(attrgetter("moments_.overall"), doc="Mean of all samples.")
     components_ = property(attrgetter("moments_.differences"), doc="Q, orthonormal rows.")
     variance_kept_ = property(attrgetter("moments_.kept"), doc="Share of the variance left.")
 
     @from_scratch
-    def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
         """Learn group means; warn of small groups, or if little variance is left.
 
         Parameters
         ----------
-        X : array-like or dask array of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features)
         y : None
             Ignored. Without `groups`, it gives a warning.
         groups : array-like of shape (n_samples,), default=None
             Group of each sample, such as its language: str or numbers. None for one group of
             all. A pipeline passes them on if scikit-learn's metadata routing is enabled.
-        sample_weight : array-like of shape (n_samples,), default=None
-            How many times each sample counts.
 
         Returns
         -------
         self : GroupErasure
         """
         _warn_of_labels(y, groups)
-        means = self._means_of(X, groups, sample_weight, reset=True)
+        means = self._means_of(X, groups, reset=True)
         _check(means)
         self.moments_, self._is_checked = means, True
         return self
 
-    def partial_fit(
-        self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None
-    ) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
         """Add samples to those seen; any split equals one `fit`.
 
         Parameters
         ----------
-        X, y, groups, sample_weight
+        X, y, groups
             As for `fit`.
 
         Returns
@@ -145,7 +133,7 @@ class GroupErasure(
         """
         _warn_of_labels(y, groups)
         first = not self.__sklearn_is_fitted__()
-        means = self._means_of(X, groups, sample_weight, reset=first)
+        means = self._means_of(X, groups, reset=first)
         return self._learn(means if first else self.moments_.merge(means))
 
     def transform(self, X: Any) -> Any:
@@ -153,36 +141,30 @@ class GroupErasure(
 
         Parameters
         ----------
-        X : array-like or dask array of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features)
             Vectors, of any group.
 
         Returns
         -------
-        X_new : ndarray or dask array of shape (n_samples, n_features)
+        X_new : ndarray of shape (n_samples, n_features)
             float32 for float32 input and float64 otherwise.
         """
         means = self._checked_means()
         X = self._rows(X, reset=False)
-        erase = partial(_erased, means.overall, means.differences, means.target)
-        if not is_dask(X):
-            return erase(X)
-        check_lazy(self)
-        return dask_apply(erase, X, X.shape[1])
+        return _erased(means.overall, means.differences, means.target, X)
 
-    def linear_map(self) -> AffineMap:
+    def linear_map(self) -> LinearMap:
         """Return the map that `transform` applies.
 
         Returns
         -------
-        linear : AffineMap
-            With ``mean``, ``projection`` and ``bias``. Its precision is estimated as if columns
-            were uncorrelated within groups.
+        linear : LinearMap
+            With ``mean``, ``projection`` and ``bias``.
         """
         means = self._checked_means()
-        Q, (between, within) = means.differences, means.variances
+        Q = means.differences
         P = np.eye(len(means.overall)) - Q.T @ Q
-        left = np.mean(within @ P**2 + means.target**2)
-        return AffineMap(means.overall, P, means.target, between + within, float(left))
+        return LinearMap(means.overall, P, means.target)
 
     def _learn(self, moments: GroupMeans) -> Self:
         self.moments_, self._is_checked = moments, False
@@ -197,35 +179,17 @@ class GroupErasure(
         return self.moments_
 
     def _rows(self, X: Any, *, reset: bool) -> Any:
-        if not is_dask(X):
-            X = checked_rows(self, X, reset=reset)
-            if not reset:
-                warn_of_lengths(X, self.moments_.mean_square)
-            return X
-        check_dask(X)
-        validate_data(self, X, reset=reset, skip_check_array=True)
+        X = checked_rows(self, X, reset=reset)
+        if not reset:
+            warn_of_lengths(X, self.moments_.mean_square)
         return X
 
-    def _means_of(self, X: Any, groups: Any, sample_weight: Any, *, reset: bool) -> GroupMeans:
+    def _means_of(self, X: Any, groups: Any, *, reset: bool) -> GroupMeans:
         X = self._rows(X, reset=reset)
-        if is_dask(X):
-            if groups is None:
-                return dask_reduce(_mean_of_block, GroupMeans.merge, X, sample_weight)
-            groups = groups if is_dask(groups) else _labels(groups)
-            return dask_reduce(_means_of_block, GroupMeans.merge, X, groups, sample_weight)
-        if groups is not None:
-            check_consistent_length(X, groups)
-        return _means_of_block(X, groups, sample_weight)
-
-
-def _mean_of_block(block: Any, weight: Any = None) -> GroupMeans:
-    return _means_of_block(block, None, weight)
-
-
-def _means_of_block(block: Any, groups: Any, weight: Any = None) -> GroupMeans:
-    labels = np.zeros(len(block), int) if groups is None else _labels(groups)
-    weight = check_sample_weight(weight, block)
-    return GroupMeans.from_array(as_floats(block), labels, weight)
+        if groups is None:
+            return GroupMeans.from_array(X, np.zeros(len(X), int))
+        check_consistent_length(X, groups)
+        return GroupMeans.from_array(X, _labels(groups))
 
 
 def _labels(groups: Any) -> np.ndarray:
@@ -254,8 +218,6 @@ def _warn_of_labels(y: Any, groups: Any) -> None:
 def _check(means: GroupMeans) -> None:
     """Refuse groups if nothing would be left; warn of small groups, or too many."""
     n_groups, n_features = means.mean.shape
-    if not n_groups:
-        raise ValueError("All samples have a sample_weight of zero; expected some above zero.")
     if n_groups == 1:
         return
     if len(means.differences) == n_features:

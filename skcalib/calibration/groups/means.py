@@ -20,7 +20,7 @@ class GroupMeans:
     """Numbers and means of the samples of each group, and their spread, in float64."""
 
     names: np.ndarray  # (G,), distinct and sorted
-    n: np.ndarray  # (G,), numbers of samples, or the sums of their weights
+    n: np.ndarray  # (G,), numbers of samples
     mean: np.ndarray  # (G, d)
     scatter: np.ndarray  # (d,), sum of squares about the mean of the sample's group
 
@@ -28,7 +28,7 @@ class GroupMeans:
     def from_array(
         cls, X: np.ndarray, groups: np.ndarray, weight: np.ndarray | None = None
     ) -> GroupMeans:
-        """Means of the rows of ``X``; groups without weight are left out."""
+        """Means of the rows of ``X``, each of which counts ``weight`` times."""
         names, codes = np.unique(groups, return_inverse=True)
         n = np.bincount(codes, weight, len(names))
         weight = np.ones(len(X)) if weight is None else weight
@@ -43,14 +43,11 @@ class GroupMeans:
                 squares += weight[rows] @ differences**2
         if not np.isfinite(squares).all():
             refuse_not_finite(X, "The squares of X overflow float64")
-        names, n, sums = names[n > 0], n[n > 0], sums[n > 0]
         scatter = np.maximum(squares - (sums**2 / n[:, None]).sum(axis=0), 0.0)
         return cls(names, n, origin + sums / n[:, None], scatter)
 
     def merge(self, other: GroupMeans) -> GroupMeans:
         """Means of both samples together, whose groups are all str, all bool or all numbers."""
-        if not (len(self.names) and len(other.names)):
-            return self if len(self.names) else other
         pairs = ((self.names, other.names), (self.n, other.n), (self.mean, other.mean))
         names, n, mean = map(np.concatenate, pairs)
         kind, other_kind = (KINDS[part.names.dtype.kind] for part in (self, other))

@@ -13,7 +13,7 @@ from skcalib.encoders.model.tokens import around
 from skcalib.encoders.poolings import SLOT_OF, SLOTS
 from skcalib.encoders.recipe import Recipe, Slots
 from skcalib.encoders.sources import BLOCK, Model, Records, Show
-from skcalib.encoders.store.store import VectorStore
+from skcalib.encoders.store import VectorStore
 
 # Limits of a block of texts that are read in windows: the number of their characters, and the
 # bytes of vectors that wait for other windows of their texts.
@@ -34,15 +34,16 @@ class BertModel(Model):
     def keep_in(self, store: VectorStore) -> None:
         """Compute all slots that a store keeps, too."""
         backbone, recipe = self._backbone, self._recipe
-        self.slots, self.around = kept_slots(recipe, backbone, store), around(recipe.prompt)
-        n_before, n_after = map(len, self.around)
+        self.slots = kept_slots(recipe, backbone, store)
+        self.around = around(recipe.prompt)
+        n_before, *n_later = map(len, self.around)
         name = [recipe.fingerprint, recipe.max_length, recipe.skip[0], backbone.precision]
         if recipe.truncation_side == "left":
             name += ["end", n_before] if n_before else ["end"]
         if recipe.windows:
             name += ["windows", 0, len(self.around[0].rstrip())]
-        if n_after:
-            name += ["around", n_before, n_after, recipe.skip[1]]
+        if any(n_later) or len(n_later) > 1:
+            name += ["around", n_before, *n_later, recipe.skip[1]]
         self.name = "|".join(map(str, [*name, *self.slots.names]))
 
     def cause(self) -> str:
@@ -68,7 +69,7 @@ class BertModel(Model):
         tokens = self._backbone.tokens
         windows = tokens.windows(texts, self._recipe)
         lack_content = tokens.lack_content(windows, self._recipe.prompt)
-        ids, rows, is_cut = windows
+        ids, rows, is_cut, second = windows
         rows, has_windows = rows + start, len(rows) > len(texts)
         joined = Joined(rows, self.slots) if has_windows else None
         lengths, n_seen = np.array([len(i) for i in ids]), 0
@@ -76,7 +77,8 @@ class BertModel(Model):
         while pending:
             batch = pending.popleft()
             try:
-                pooled = self._pool([ids[i] for i in batch.tolist()])
+                places = None if second is None else second[batch]
+                pooled = self._pool([ids[i] for i in batch.tolist()], places)
             except torch.cuda.OutOfMemoryError:
                 pooled = None  # Leave `except` first: the traceback keeps the tensors.
             if pooled is None:
@@ -100,7 +102,9 @@ class BertModel(Model):
         longest = self._backbone.forward.longest_packed
         return batches(lengths, max_tokens=self._budget, longest_mixed=longest)
 
-    def _pool(self, ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _pool(
+        self, ids: list[list[int]], second: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Run the model on B windows and pool its hidden states.
 
         Return slots, (B, n_slots, d), numbers of tokens pooled, own and unknown, (B, 3), and
@@ -112,10 +116,9 @@ class BertModel(Model):
         ranked = any(SLOTS[name].by_frequency for name in slots.poolings)
         zipf = kinds.zipf[tokens] if ranked else None
         where = backbone.width, backbone.device, self._recipe.skip
-        pooler = Pooler(lengths, special, zipf, slots, *where)
+        pooler = Pooler(lengths, special, zipf, slots, *where, second)
         backbone.forward(tokens, lengths, slots.layers, pooler.add)
-        starts, unknown = np.cumsum(lengths) - lengths, tokens == kinds.unknown_id
-        n_unknown = np.add.reduceat(unknown, starts, dtype=np.int64)
+        n_unknown = pooler.count(tokens == kinds.unknown_id)
         counts = np.column_stack([pooler.lengths, pooler.n_own, n_unknown])
         return pooler.vectors, counts, pooler.weights
 

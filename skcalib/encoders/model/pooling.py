@@ -31,7 +31,9 @@ class Pooler:
     all 0 is averaged over its own tokens with equal weights.
 
     ``skip`` is the number of tokens at the beginning and at the end of each text, those of a
-    prompt, that are not pooled, except in a text that has no others.
+    prompt, that are not pooled, except in a text that has no others. Where a prompt has the
+    text twice, ``second``, (B, 2), is where the tokens of the second one begin and end. Only
+    these are pooled, as if there were no others, except where the text has none.
 
     Attributes
     ----------
@@ -50,6 +52,7 @@ class Pooler:
         width: int,
         device: torch.device | str = "cpu",
         skip: tuple[int, int] = (0, 0),
+        second: np.ndarray | None = None,
     ):
         self._layers = np.array(slots.layers)
         self._poolings = [SLOTS[name] for name in slots.poolings]
@@ -57,11 +60,15 @@ class Pooler:
         shape = len(lengths), len(self._layers), n_poolings, width
         self._vectors = torch.empty(shape, dtype=torch.float32, device=device)
         position = np.concatenate([*map(np.arange, lengths)])
-        lengths, pooled = _without(skip, lengths, position)
+        first, self.lengths = _pooled_part(skip, second, lengths)
+        begin, stop = (np.repeat(x, lengths) for x in (first, first + self.lengths))
+        self._mask = pooled = (position >= begin) & (position < stop)
         self._pooled = None if pooled.all() else torch.from_numpy(pooled).to(device)
-        place, special = position[pooled] + 1.0, special[pooled]
+        place = position + 1.0 if second is None else position - begin + 1.0
+        place, special = place[pooled], special[pooled]
         zipf = None if zipf is None else zipf[pooled]
-        self.lengths, starts = lengths, np.cumsum(lengths) - lengths
+        lengths = self.lengths
+        starts = np.cumsum(lengths) - lengths
         no_own = np.logical_and.reduceat(special, starts)
         own = ~special | np.repeat(no_own, lengths)
         self.n_own = np.add.reduceat(own, starts, dtype=np.int64)
@@ -85,6 +92,10 @@ class Pooler:
         self._all = torch.arange(len(own), device=device)
         self._shares = torch.from_numpy(shares).to(device)  # of tokens in averages
         self._target = torch.from_numpy(target).to(device)  # of maxima: row of each token
+
+    def count(self, mask: np.ndarray) -> np.ndarray:
+        """Count the tokens of each text that are pooled and in a mask, (N,)."""
+        return np.add.reduceat(mask[self._mask], self._starts.cpu().numpy(), dtype=np.int64)
 
     def add(self, layer: int, hidden: torch.Tensor) -> None:
         """Pool the hidden states of a layer, of shape (N, d)."""
@@ -126,13 +137,15 @@ class Pooler:
         return self._vectors.flatten(1, 2).cpu().numpy()
 
 
-def _without(
-    skip: tuple[int, int], lengths: np.ndarray, position: np.ndarray
+def _pooled_part(
+    skip: tuple[int, int], second: np.ndarray | None, lengths: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lengths of texts without a prompt, and which tokens are left."""
-    left = np.where(lengths > sum(skip), lengths - sum(skip), lengths)
-    first = np.repeat(np.where(left < lengths, skip[0], 0), lengths)
-    return left, (position >= first) & (position < first + np.repeat(left, lengths))
+    """Return where the tokens of each text that are pooled begin, and how many they are."""
+    if second is None:
+        first, n = np.full_like(lengths, skip[0]), lengths - sum(skip)
+    else:
+        first, n = second[:, 0], second[:, 1] - second[:, 0]
+    return np.where(n > 0, first, 0), np.where(n > 0, n, lengths)
 
 
 def _shares(

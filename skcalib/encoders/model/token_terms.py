@@ -31,8 +31,13 @@ class TokenTerms(NamedTuple):
 
 def token_terms(backbone: Backbone, recipe: Recipe, text: str) -> TokenTerms:
     """Return the terms of a text's tokens, float64; its pooling must be a mean."""
-    ids = backbone.tokens.windows([text], recipe).ids
-    parts = [_of_window(backbone, recipe, np.array(window)) for window in ids]
+    windows = backbone.tokens.windows([text], recipe)
+    ids, second = windows.ids, windows.second
+    places = [None] * len(ids) if second is None else second[:, None]
+    parts = [
+        _of_window(backbone, recipe, np.array(window), place)
+        for window, place in zip(ids, places, strict=True)
+    ]
     weights = np.array([weight for *_, weight, _ in parts])
     weights /= weights.sum()
     shares = np.concatenate([w * p[0] for w, p in zip(weights, parts, strict=True)])
@@ -69,15 +74,14 @@ def _as_text(kinds: Tokens, tokens: list[str], chosen: np.ndarray) -> str:
 
 
 def _of_window(
-    backbone: Backbone, recipe: Recipe, window: np.ndarray
+    backbone: Backbone, recipe: Recipe, window: np.ndarray, second: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, float, int]:
     """Shares and hidden states of the tokens of a window, its weight, and what it counts."""
     lengths, slots = np.array([len(window)]), recipe.slots
     special = np.isin(window, backbone.tokens.added_ids)
     zipf = backbone.tokens.zipf[window] if SLOTS[recipe.slot].by_frequency else None
-    pooler = Pooler(
-        lengths, special, zipf, slots, backbone.width, backbone.device, skip=recipe.skip
-    )
+    where = backbone.width, backbone.device, recipe.skip
+    pooler = Pooler(lengths, special, zipf, slots, *where, second)
     hidden: dict[int, np.ndarray] = {}
 
     def keep(layer: int, states: torch.Tensor) -> None:

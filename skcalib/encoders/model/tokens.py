@@ -33,10 +33,12 @@ LONGEST = 2**20  # most tokens of a text, for any model
 _lock = fork_safe_lock()
 
 
-def around(prompt: str) -> tuple[str, str]:
-    """Return what a prompt puts before and after each text; before it without ``{text}``."""
-    before, _, after = prompt.partition(TEXT)
-    return before, after
+def around(prompt: str) -> tuple[str, ...]:
+    """Return the parts of a prompt around a text, so that ``text.join(parts)`` is both.
+
+    A prompt without ``{text}`` stands before the text. One that has it twice has three parts.
+    """
+    return tuple(prompt.split(TEXT)) if TEXT in prompt else (prompt, "")
 
 
 class Windows(NamedTuple):
@@ -45,18 +47,21 @@ class Windows(NamedTuple):
     ids: list[Any]
     rows: np.ndarray  # (n,) the text of each
     is_cut: np.ndarray  # (n,) whether a part of its text is in no window
+    # (n, 2) where the tokens of the second text begin and end; None if a prompt has one text.
+    second: np.ndarray | None = None
 
 
 class Frame(NamedTuple):
-    """Ids of the tokens before and after each text: those of a prompt, and special ones."""
+    """Ids of the tokens around each text: those of a prompt, and special ones."""
 
     before: list[int]
     after: list[int]
+    between: Sequence[int] = ()  # two texts
 
     @property
     def n(self) -> int:
         """Number of tokens around a text."""
-        return len(self.before) + len(self.after)
+        return len(self.before) + len(self.between) + len(self.after)
 
     def inside(self, ids: list[int]) -> list[int]:
         """Tokens of a window between these; one may span the prompt and a word of the text."""
@@ -124,7 +129,12 @@ class Tokens:
     def lack_content(self, windows: Windows, prompt: str) -> np.ndarray:
         """Which windows have no content between the tokens of a prompt."""
         frame, empty = self.frame(prompt), {*self.empty_ids.tolist()}
-        return np.array([empty.issuperset(frame.inside(ids)) for ids in windows.ids])
+        if windows.second is None:
+            inside = [frame.inside(ids) for ids in windows.ids]
+        else:
+            places = windows.second.tolist()
+            inside = [ids[i:j] for ids, (i, j) in zip(windows.ids, places, strict=True)]
+        return np.array([*map(empty.issuperset, inside)])
 
     def ids_of(self, text: str) -> list[int]:
         """Token ids of a text, special ones included."""
@@ -165,10 +175,13 @@ class Tokens:
 def frame_of(tokenizer: Any, prompt: str) -> Frame:
     """Return the tokens around each text; refuse a prompt whose words join those of a text.
 
-    Only a prompt that ends with the text may do so. The space before the text may belong to its
-    first word.
+    Only a prompt that ends with its one text may do so. The space before the text may belong to
+    its first word.
     """
-    before, after = map(_encodable, around(prompt))
+    parts = [*map(_encodable, around(prompt))]
+    if len(parts) > 2:
+        return _frame_of_two(tokenizer, parts, prompt)
+    before, after = parts
     some = ["", "a", before, f"{before}a", f"{before}a{after}"]
     empty, letter, prefix, one, whole = _ids_of(tokenizer, some)
     n_special = len(empty) - _n_shared(empty, letter)  # after a text
@@ -176,11 +189,51 @@ def frame_of(tokenizer: Any, prompt: str) -> Frame:
     if before and prefix and tokenizer.convert_ids_to_tokens(prefix[-1]) in SPACES:
         prefix = prefix[:-1]
     if after and (one[: len(prefix)] != prefix or whole[: len(one)] != one):
-        raise ValueError(
-            f"The prompt {prompt!r:.60} has words that this model's tokenizer joins with those "
-            f"of a text. Put a space or a mark between {TEXT} and the words around it."
-        )
+        raise _joins(prompt)
     return Frame(prefix, whole[len(one) :])
+
+
+def _frame_of_two(tokenizer: Any, parts: Sequence[str], prompt: str) -> Frame:
+    """Return the tokens around the two texts of a prompt."""
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"The prompt {prompt!r:.60} has {TEXT} twice, which needs a fast tokenizer to find "
+            "the second one. Save the model with a tokenizer.json, or give the text once."
+        )
+    letter = "a"
+    encoded = _encoded(tokenizer, [letter.join(parts)], return_offsets_mapping=True)
+    [ids], [offsets] = encoded["input_ids"], encoded["offset_mapping"]
+    (start, stop), (again, end) = _occurrences(offsets, letter, parts)
+    within = {
+        letter.join(parts)[i:j].strip() for i, j in offsets[start:stop] + offsets[again:end]
+    }
+    if within != {letter}:
+        raise _joins(prompt)
+    return Frame(ids[:start], ids[end:], ids[stop:again])
+
+
+def _joins(prompt: str) -> ValueError:
+    return ValueError(
+        f"The prompt {prompt!r:.60} has words that this model's tokenizer joins with those "
+        f"of a text. Put a space or a mark between {TEXT} and the words around it."
+    )
+
+
+def _occurrences(
+    offsets: Sequence[tuple[int, int]], text: str, parts: Sequence[str]
+) -> list[tuple[int, int]]:
+    """Where the tokens of each of the two texts in a prompt begin and end.
+
+    They are those whose characters overlap the text: also one that has the space before it, or
+    a mark of the prompt after it. Without such tokens it is (0, 0).
+    """
+    starts, stops = np.array(offsets).reshape(-1, 2).T
+    first = len(parts[0])
+    places = []
+    for begin in (first, first + len(text) + len(parts[1])):
+        inside = np.flatnonzero((starts < begin + len(text)) & (stops > begin))
+        places.append((int(inside[0]), int(inside[-1]) + 1) if len(inside) else (0, 0))
+    return places
 
 
 def empty_ids(tokenizer: Any) -> np.ndarray:
@@ -203,9 +256,10 @@ def tokenize(
     A window has at least one token and at most ``max_length``, including special tokens and
     those of the prompt, which is around each text and tokenized together with it. If texts are
     read ``whole``, a text has as many windows as cover it, one after the other. Otherwise it
-    has one, with the beginning of a long text, or with its end if ``side`` is "left".
+    has one, with the beginning of a long text, or with its end if ``side`` is "left". A prompt
+    with two texts has the same part of the text twice.
     """
-    before, after, *texts = map(_encodable, [*around(prompt), *texts])
+    parts, texts = [*map(_encodable, around(prompt))], [*map(_encodable, texts)]
     most = PIECE if whole else CHARACTERS * (max_length + MARGIN)
     step = max(1, CHARACTERS_AT_ONCE // min(most, max(map(len, texts)) + 1))
     pieces = (
@@ -214,25 +268,33 @@ def tokenize(
         for piece in (_pieces(text) if whole else [_some(text, most, side)])
     )
     frame = cache(lambda: frame_of(tokenizer, prompt))  # if a text is long
+    enough = max_length + MARGIN * (len(parts) - 1)
     windows: list[list[int]] = []
+    second: list[tuple[int, int]] = []
     rows: list[int] = []
     cut = np.zeros(len(texts), dtype=bool)
     while some := list(islice(pieces, step)):
-        of_pieces = _ids_of(tokenizer, [before + piece + after for _, piece in some])
-        for (row, piece), ids in zip(some, of_pieces, strict=True):
+        of_pieces = _in_prompt(tokenizer, parts, [piece for _, piece in some])
+        for (row, piece), (ids, places) in zip(some, of_pieces, strict=True):
             if not whole:
-                while len(piece) < len(texts[row]) and len(ids) <= max_length + MARGIN:
+                while len(piece) < len(texts[row]) and len(ids) <= enough:
                     # Many spaces, or a very long word.
                     piece = _some(texts[row], 4 * len(piece), side)
-                    [ids] = _ids_of(tokenizer, [before + piece + after])
+                    [(ids, places)] = _in_prompt(tokenizer, parts, [piece])
                 cut[row] = len(ids) > max_length
-            windows += _split(ids, max_length, whole, side, frame)
+            if places is None:
+                windows += _split(ids, max_length, whole, side, frame)
+            else:
+                for window, place in _split_two(ids, places, max_length, whole, side, frame):
+                    windows.append(window)
+                    second.append(place)
             rows += [row] * (len(windows) - len(rows))
     # A text without any token, special ones included, gets one that is not a word.
     marks = tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0
     nothing = [next(mark for mark in marks if mark is not None)]
     where = np.array(rows)
-    return Windows([ids or nothing for ids in windows], where, cut[where])
+    found = np.array(second) if second else None
+    return Windows([ids or nothing for ids in windows], where, cut[where], found)
 
 
 def _some(text: str, n: int, side: str) -> str:
@@ -242,9 +304,25 @@ def _some(text: str, n: int, side: str) -> str:
 
 def _ids_of(tokenizer: Any, texts: list[str]) -> list[list[int]]:
     """Token ids of texts, special ones included."""
-    options = {"return_attention_mask": False, "return_token_type_ids": False}
+    return _encoded(tokenizer, texts)["input_ids"]
+
+
+def _encoded(tokenizer: Any, texts: list[str], **options: bool) -> Any:
+    options |= {"return_attention_mask": False, "return_token_type_ids": False}
     with _lock:
-        return tokenizer(texts, verbose=False, **options)["input_ids"]
+        return tokenizer(texts, verbose=False, **options)
+
+
+def _in_prompt(
+    tokenizer: Any, parts: Sequence[str], texts: list[str]
+) -> list[tuple[list[int], Any]]:
+    """Token ids of texts in a prompt, and where its two texts are, if it has two."""
+    strings = [text.join(parts) for text in texts]
+    if len(parts) == 2:
+        return [(ids, None) for ids in _ids_of(tokenizer, strings)]
+    encoded = _encoded(tokenizer, strings, return_offsets_mapping=True)
+    of_texts = zip(encoded["input_ids"], encoded["offset_mapping"], texts, strict=True)
+    return [(ids, _occurrences(offsets, text, parts)) for ids, offsets, text in of_texts]
 
 
 def _split(
@@ -260,7 +338,7 @@ def _split(
     """
     if len(ids) <= max_length:
         return [ids]
-    before, after = frame()
+    before, after, _ = frame()
     room, stop = max_length - len(before) - len(after), len(ids) - len(after)
     if not whole and side == "left":
         return [before + ids[stop - room :]]
@@ -271,6 +349,33 @@ def _split(
     # and the first word; in the others the prompt is tokenized alone.
     starts = range(len(before) + room, stop, room)
     return [first] + [before + ids[i : min(i + room, stop)] + ids[stop:] for i in starts]
+
+
+def _split_two(
+    ids: list[int],
+    places: list[tuple[int, int]],
+    max_length: int,
+    whole: bool,
+    side: str,
+    frame: Callable[[], Frame],
+) -> Iterator[tuple[list[int], tuple[int, int]]]:
+    """Yield windows as `_split` does, and where the second text is in each."""
+    (start, stop), (again, end) = places
+    if len(ids) <= max_length:
+        yield ids, (again, end)
+        return
+    before, after, between = frame()
+    first, second = ids[start:stop], ids[again:end]
+    # The first word may have more tokens at one place than at the other, so tokens that both
+    # have are counted from the end.
+    most, surplus = max_length - frame().n, len(first) - len(second)
+    room = (most - min(max(surplus, 0), most - 2)) // 2
+    n = max(len(second), 1)
+    for begin in range(0, n, room) if whole else [n - room if side == "left" else 0]:
+        piece = second[begin : begin + room]
+        n_first = min(max(len(piece) + surplus, 0), most - len(piece))
+        head = [*before, *(piece if begin else first[:n_first]), *between]
+        yield [*head, *piece, *after], (len(head), len(head) + len(piece))
 
 
 def _n_shared(one: Sequence[int], other: Sequence[int]) -> int:

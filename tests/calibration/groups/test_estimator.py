@@ -1,4 +1,4 @@
-"""GroupErasure: the theorem, merges, dask, routing, and scikit-learn's contract."""
+"""GroupErasure: the theorem, merges, routing, and scikit-learn's contract."""
 
 import numpy as np
 import pytest
@@ -80,7 +80,7 @@ def test_directions_that_depend_on_each_other_count_once():
     assert_array_equal(same.transform(X), X)
 
 
-def test_parts_and_weights_equal_the_whole(X, groups):
+def test_parts_equal_the_whole(X, groups):
     whole = GroupErasure().fit(X, groups=groups)
     order = np.argsort(groups)  # so that no part has all groups
     cuts = np.split(order, [50, 51, 400])
@@ -88,13 +88,10 @@ def test_parts_and_weights_equal_the_whole(X, groups):
     for rows in cuts:
         parts.partial_fit(X[rows], groups=groups[rows])
     first, *others = [GroupErasure().partial_fit(X[r], groups=groups[r]) for r in cuts]
-    weight = np.random.default_rng(0).integers(0, 3, 900)
-    weighted = GroupErasure().fit(X, groups=groups, sample_weight=weight)
-    repeated = GroupErasure().fit(X.repeat(weight, 0), groups=groups.repeat(weight))
-    for ours, expected in [(parts, whole), (first.merge(*others), whole), (weighted, repeated)]:
-        assert_allclose(ours.means_, expected.means_, rtol=1e-13)
-        assert_array_equal(ours.group_count_, expected.group_count_)
-        assert_allclose(ours.transform(X), expected.transform(X), rtol=1e-11)
+    for ours in (parts, first.merge(*others)):
+        assert_allclose(ours.means_, whole.means_, rtol=1e-13)
+        assert_array_equal(ours.group_count_, whole.group_count_)
+        assert_allclose(ours.transform(X), whole.transform(X), rtol=1e-11)
 
 
 def test_digits_below_a_large_common_mean_are_kept(groups):
@@ -104,29 +101,7 @@ def test_digits_below_a_large_common_mean_are_kept(groups):
     assert_allclose(means, np.array(expected, dtype=float), rtol=1e-15)
 
 
-def test_dask_equals_numpy(X, groups):
-    da = pytest.importorskip("dask.array")
-    whole = GroupErasure().fit(X, groups=groups, sample_weight=np.arange(900))
-    lazy = da.from_array(X, chunks=(130, 5))
-    weight = da.from_array(np.arange(900), chunks=70)
-    for labels in (groups, da.from_array(groups, chunks=200)):
-        erasure = GroupErasure().fit(lazy, groups=labels, sample_weight=weight)
-        assert_allclose(erasure.means_, whole.means_, rtol=1e-13)
-    erased = erasure.transform(lazy)
-    assert isinstance(erased, da.Array)
-    assert_allclose(erased.compute(), whole.transform(X), rtol=1e-12)
-    known = da.from_array(np.arange(900) < 300, chunks=130)  # blocks unknown, and empty
-    labels = da.from_array(groups, chunks=130)
-    rows = da.from_array(X, chunks=(130, 12))[known]
-    weight = da.ones(900, chunks=130)[known]
-    some = GroupErasure().fit(rows, groups=labels[known], sample_weight=weight)
-    assert_allclose(some.means_, GroupErasure().fit(X[:300], groups=groups[:300]).means_)
-
-
-@pytest.mark.parametrize("lazy", [False, True])
-def test_groups_that_are_missing_or_of_both_kinds_are_refused(X, groups, lazy):
-    if lazy:
-        X = pytest.importorskip("dask.array").from_array(X, chunks=130)
+def test_groups_that_are_missing_or_of_both_kinds_are_refused(X, groups):
     for given, match in [
         ([*groups[:-1], None], "groups has a missing label, None. Drop it, or replace it"),
         ([*np.zeros(899), np.nan], "groups has a missing label, nan"),
@@ -140,20 +115,6 @@ def test_groups_that_are_missing_or_of_both_kinds_are_refused(X, groups, lazy):
             GroupErasure().fit(X, groups=given)
 
 
-def test_groups_of_both_kinds_in_different_blocks_are_refused(X, groups):
-    da = pytest.importorskip("dask.array")
-    mixed = np.array([*groups[:260], *np.zeros(640, dtype=int)], object)
-    masked = np.ma.masked_array(groups, mask=groups == "de")
-    for labels, weight, match in [
-        (da.from_array(mixed, chunks=130), None, "are str in one part and integers in another"),
-        (da.from_array(masked, chunks=130), None, "a missing label"),
-        (groups, np.ones(5), r"inconsistent numbers of samples: \[900, 5\]"),
-        (groups, np.arange(900) - 1, "Negative values in data passed to `sample_weight`"),
-    ]:
-        with pytest.raises(ValueError, match=match):
-            GroupErasure().fit(da.from_array(X, chunks=130), None, labels, weight)
-
-
 @few_texts
 def test_numbers_do_not_join_their_names(X):
     erasure = GroupErasure().partial_fit(X[:20], groups=np.arange(20) % 2)
@@ -164,10 +125,6 @@ def test_numbers_do_not_join_their_names(X):
     with pytest.raises(ValueError, match=match):
         erasure.merge(GroupErasure().fit(X[20:40], groups=names))
     assert_array_equal(erasure.transform(X), erased)  # as before the error
-    nothing = GroupErasure().partial_fit(X[:1], groups=[0], sample_weight=[0])
-    whole = nothing.partial_fit(X[20:40], groups=names)  # samples of no weight have no kind
-    expected = GroupErasure().fit(X[20:40], groups=names).transform(X)
-    assert_array_equal(whole.transform(X), expected)
 
 
 def test_groups_are_routed_through_a_pipeline(X, groups):
@@ -226,8 +183,6 @@ def test_errors_say_what_groups_are(X, groups):
             erasure.fit(X, groups=given)
         with pytest.raises(NotFittedError):  # nothing half-fitted
             erasure.transform(X)
-    with pytest.raises(ValueError, match="All samples have a sample_weight of zero"):
-        erasure.fit(X, sample_weight=np.zeros(900))
     with pytest.raises(TypeError, match="merge got a Whitening; expected fitted Group"):
         GroupErasure().fit(X).merge(Whitening())
 
@@ -235,12 +190,11 @@ def test_errors_say_what_groups_are(X, groups):
 @pytest.mark.parametrize("given", [None, ["en"] * 900])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_mean_of_a_single_group_is_subtracted(X, given, dtype):
-    X, weight = X.astype(dtype), np.arange(900)
+    X = X.astype(dtype)
     erased = GroupErasure().fit_transform(X, groups=given)
     assert erased.dtype == dtype
     assert_allclose(erased, X.astype(float) - X.mean(axis=0, dtype=float), atol=1e-5)
-    erasure = GroupErasure().fit(X, groups=given, sample_weight=weight)
-    assert_allclose(weight @ erasure.transform(X.astype(float)), 0, atol=1e-3)
+    erasure = GroupErasure().fit(X, groups=given)
     assert (len(erasure.groups_), erasure.components_.shape) == (1, (0, 12))
     assert erasure.variance_kept_ == pytest.approx(1)
     parts = GroupErasure().partial_fit(X[:1], groups=given and given[:1])
@@ -249,14 +203,9 @@ def test_the_mean_of_a_single_group_is_subtracted(X, given, dtype):
     assert_allclose(parts.transform(X), erased, atol=1e-5)
 
 
-def test_a_single_group_is_exported_and_lazy(X):
+def test_a_single_group_is_exported(X):
     erasure = GroupErasure().fit(X)
-    expected = erasure.transform(X)
-    assert_allclose(erasure.linear_map().apply(X), expected, atol=1e-12)
-    lazy = pytest.importorskip("dask.array").from_array(X, chunks=130)
-    for weight in (None, np.ones(900)):
-        found = GroupErasure().fit(lazy, sample_weight=weight).transform(lazy)
-        assert_allclose(found.compute(), expected, atol=1e-11)
+    assert_allclose(erasure.linear_map().apply(X), erasure.transform(X), atol=1e-12)
 
 
 def test_small_groups_warn(X, groups):
@@ -299,18 +248,6 @@ def test_large_integers_stay_different_groups(X):
     match = r"integers in .* and floats in another, such as 9007\d+ and 1\.5"
     with pytest.raises(ValueError, match=match):
         part.merge(GroupErasure().fit(X[:40], groups=[0.5, 1.5] * 20))
-
-
-@pytest.mark.parametrize("bad", [np.nan, 1j])
-def test_a_lazy_array_is_checked_block_by_block(X, groups, bad):
-    erasure, wrong = GroupErasure().fit(X, groups=groups), X + 0 * bad
-    wrong[500, 3] = bad
-    lazy = pytest.importorskip("dask.array").from_array(wrong, chunks=130)
-    match = "X contains NaN" if bad is np.nan else "Complex data not supported"
-    with pytest.raises(ValueError, match=match):
-        erasure.transform(lazy).compute()
-    with pytest.raises(ValueError, match=match):
-        erasure.fit(lazy, groups=groups)
 
 
 @pytest.mark.parametrize("way", ["fit", "partial_fit", "merge"])

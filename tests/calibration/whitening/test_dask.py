@@ -1,11 +1,10 @@
-"""Whitening of dask arrays; tests/process/test_dask.py has one on a worker that dies."""
+"""Fits of dask arrays; tests/process/test_dask.py has one on a cluster whose worker dies."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 from skcalib import Whitening
-from skcalib.monitoring import mahalanobis, shift
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -23,19 +22,12 @@ def lazy(X):
 
 
 @pytest.mark.parametrize(("noise", "k"), [(0.0, None), ("auto", None), ("auto", 4)])
-def test_fit_and_transform_equal_those_of_numpy(X, lazy, noise, k):
+def test_a_fit_equals_that_of_numpy(X, lazy, noise, k):
     ours, reference = (Whitening(5, noise=noise, n_groups=k).fit(data) for data in (lazy, X))
     assert ours.n_samples_seen_ == 1000
-    assert_allclose(ours.get_covariance(), reference.get_covariance(), rtol=1e-10)
-    Z = ours.transform(lazy)
-    assert isinstance(Z, da.Array)
-    assert (Z.shape, Z.dtype) == ((1000, 5), np.float32)
-    assert_allclose(Z.compute(), reference.transform(X), atol=1e-5)
-    assert_allclose(mahalanobis(ours, lazy).compute(), mahalanobis(reference, X), rtol=1e-4)
-    assert shift(ours, lazy + 0.1, lazy).p_value == shift(reference, X + 0.1, X).p_value
-    back = ours.inverse_transform(Z)
-    assert isinstance(back, da.Array)
-    assert_allclose(back.compute(), reference.inverse_transform(reference.transform(X)), 1e-5)
+    covariances = (fitted.moments_.covariance() for fitted in (ours, reference))
+    assert_allclose(*covariances, rtol=1e-10)
+    assert_allclose(ours.transform(X), reference.transform(X), atol=1e-5)
 
 
 def test_no_task_holds_more_than_a_block(lazy):
@@ -56,19 +48,9 @@ def test_unknown_and_empty_blocks(X, lazy):
     kept = X[X[:, 0] > 31]
     whitening = Whitening().fit(some)
     assert whitening.n_samples_seen_ == len(kept)
-    assert_allclose(whitening.transform(some).compute(), Whitening().fit_transform(kept), 1e-3)
+    assert_allclose(whitening.transform(kept), Whitening().fit_transform(kept), 1e-3)
     sparse = lazy.rechunk((100, -1))[da.from_array(np.arange(1000) < 150, chunks=100)]
     assert Whitening().fit(sparse).n_samples_seen_ == 150
-
-
-def test_weights(X, lazy):
-    weight = np.random.default_rng(0).integers(0, 3, size=1000).astype(float)
-    expected = Whitening().fit(X, sample_weight=weight).get_covariance()
-    for w in (weight, da.from_array(weight, chunks=77)):
-        ours = Whitening().fit(lazy, sample_weight=w).get_covariance()
-        assert_allclose(ours, expected, rtol=1e-10)
-    with pytest.raises(ValueError, match="Negative values in data passed to `sample_weight`"):
-        Whitening().fit(lazy, sample_weight=weight - 1)
 
 
 def test_partial_fit_and_integers(X):
@@ -76,11 +58,7 @@ def test_partial_fit_and_integers(X):
     whitening = Whitening()
     for part in np.split(whole, 4):
         whitening.partial_fit(da.from_array(part, chunks=(50, 8)))
-    assert_allclose(
-        whitening.transform(da.from_array(whole, chunks=(300, 8))).compute(),
-        Whitening().fit_transform(whole),
-        atol=1e-10,
-    )
+    assert_allclose(whitening.transform(whole), Whitening().fit_transform(whole), atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -98,23 +76,13 @@ def test_bad_input_is_named(lazy, spoil, message):
         Whitening(5).fit(spoil(lazy))
 
 
-def test_transform_names_what_is_not_finite_and_another_width(X, lazy):
-    whitening = Whitening().fit(lazy)
-    with pytest.raises(ValueError, match="expecting 8 features"):
-        whitening.transform(lazy[:, :5])
-    with pytest.raises(ValueError, match=r"X has 5 columns.*n_components_=8"):
-        whitening.inverse_transform(lazy[:, :5])
-    with pytest.raises(ValueError, match="NaN"):
-        whitening.transform(da.where(lazy > 30, np.nan, lazy)).compute()
-
-
-def test_dask_ml_wrappers(X, lazy):
-    wrappers = pytest.importorskip("dask_ml.wrappers", exc_type=ImportError)
-    whole = Whitening().fit(X)
-    lazy = lazy.rechunk((100, -1))
-    y = da.zeros(1000, chunks=100)
-    incremental = wrappers.Incremental(Whitening(), scoring="r2").fit(lazy, y)
-    assert_allclose(incremental.estimator_.get_covariance(), whole.get_covariance(), rtol=1e-10)
-    parallel = wrappers.ParallelPostFit(whole).transform(lazy)
-    assert isinstance(parallel, da.Array)
-    assert_allclose(parallel.compute(), whole.transform(X), atol=1e-5)
+def test_blocks_are_mapped_as_the_error_says(X, lazy):
+    whitening = Whitening(5).fit(lazy)
+    for method in (whitening.transform, whitening.inverse_transform):
+        with pytest.raises(TypeError, match=r"Got a dask Array; .* X\.map_blocks\(whitening"):
+            method(lazy)
+    blocks = lazy.rechunk({1: -1})
+    chunks = blocks.chunks[0], whitening.n_components_
+    mapped = blocks.map_blocks(whitening.transform, dtype=X.dtype, chunks=chunks)
+    assert mapped.shape == (1000, 5)
+    assert_allclose(mapped.compute(), whitening.transform(X), atol=1e-5)

@@ -104,9 +104,9 @@ def test_float32_keeps_the_digits_below_a_large_mean():
 
 @pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")
 @pytest.mark.parametrize("seed", range(5))
-def test_n_samples_have_n_minus_1_directions_at_any_tolerance(seed):
+def test_n_samples_have_n_minus_1_directions(seed):
     X = np.random.default_rng(seed).normal(size=(5, 20)) * np.geomspace(1, 1e-6, 20)
-    assert Whitening(tol=0.0).fit(X).rank_ == Whitening().fit(X).rank_ == 4
+    assert Whitening().fit(X).rank_ == 4
 
 
 def test_shrinkage_whitens_the_shrunk_covariance(X):
@@ -115,8 +115,6 @@ def test_shrinkage_whitens_the_shrunk_covariance(X):
     shrunk = 0.6 * covariance + 0.4 * np.trace(covariance) / 12 * np.eye(12)
     W = whitening.linear_map().projection
     assert_allclose(W.T @ shrunk @ W, np.eye(12), atol=1e-9)
-    for fitted in (whitening, Whitening(3, shrinkage=0.4).fit(X)):
-        assert_allclose(fitted.get_covariance(), shrunk, rtol=1e-10)
 
 
 @pytest.mark.parametrize("params", [{}, {"power": 0.5, "n_components": 5}, {"shrinkage": 0.4}])
@@ -206,14 +204,6 @@ def test_power_0_is_the_mean_subtracted_however_few_the_samples(n, dtype):
             assert whitening.rank_ == min(n - 1, 30)
             assert_allclose(cosines(Z), centered_cosines(T, mean), atol=1e-6)
             assert_allclose(whitening.inverse_transform(Z), T, atol=1e-5)
-
-
-def test_power_0_is_the_mean_subtracted_with_weights():
-    rng = np.random.default_rng(0)
-    X, weight = rng.normal(size=(6, 20)) + 1, np.array([1, 2, 0, 3, 1, 1])
-    Z = Whitening(power=0).fit(X, sample_weight=weight).transform(X)
-    mean = np.average(X, axis=0, weights=weight)
-    assert_allclose(cosines(Z), centered_cosines(X, mean), atol=1e-9)
 
 
 @pytest.mark.parametrize("centering", [0.0, 0.3, 1.0])
@@ -378,8 +368,6 @@ def test_fewer_than_five_samples_a_feature_warn(n):
     for params in ({}, {"n_components": 3}, {"method": "zca"}, {"power": 0.5}):
         with pytest.warns(UserWarning, match=message):
             Whitening(**params).fit(X)
-    with pytest.warns(UserWarning, match=message):
-        Whitening().fit(np.vstack([X, X]), sample_weight=np.full(2 * n, 0.5))
     for regularised in ({"noise": 0.1}, {"shrinkage": 0.1}, {"power": 0}):
         Whitening(**regularised).fit(X[:10])  # in silence
 
@@ -393,12 +381,6 @@ def test_few_samples_warn_once_in_a_search():
         warnings.simplefilter("default")
         search.fit(X)
     assert len(seen) == 1
-
-
-def test_tol_cuts_weak_directions(X):
-    variance = Whitening().fit(X).explained_variance_
-    tol = np.sqrt(variance[7] * variance[8]) / variance[0]
-    assert Whitening(tol=tol).fit(X).rank_ == 8
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.999])
@@ -455,7 +437,6 @@ def test_merge_refuses_what_it_cannot_add(X):
         ("n_components", (0, 0.0, 1.0, 1.5, "all"), (1, 12, 1e-9, 1 - 1e-9)),
         ("power", (-0.01, 1.01), (0, 1)),
         ("shrinkage", (-0.01, 1.01, "lw"), (0, 1)),
-        ("tol", (-1e-9, 1.0), (0, 1 - 1e-9)),
         ("noise", (-1e-9, 1e308, np.nan, np.inf, "lw"), (0, 1e9, "auto")),
         ("method", ("svd",), ()),
     ],
@@ -504,16 +485,6 @@ def test_bad_batch_leaves_what_was_seen(X):
             whitening.partial_fit(bad)
     assert_array_equal(whitening.transform(X), before)
     assert whitening.n_samples_seen_ == 300
-
-
-@pytest.mark.parametrize("n", [10, 20, 30, 300])
-def test_weights_that_are_shares_are_refused_whatever_their_rounding(X, n):
-    shares = np.full(n, 1 / n)
-    for weights in (shares, shares.astype(np.float32), shares * (1 + 1e-15)):
-        with pytest.raises(ValueError, match=r"n_samples=1; a .* multiply weights"):
-            Whitening().fit(X[:n], sample_weight=weights)
-    stream = Whitening().partial_fit(X[:n], sample_weight=shares * (1 + 1e-15))
-    assert stream.partial_fit(X).n_samples_seen_ > 300
 
 
 def test_one_sample_is_not_enough_to_transform(X):

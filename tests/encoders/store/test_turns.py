@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-import skcalib.encoders.store.database as database_module
-from skcalib.encoders.store.database import connect, turn
+import skcalib.encoders.store as database_module
+from skcalib.encoders.store import connect, turn
 
 
 def test_no_sql_of_the_file_may_call_a_function_of_this_process(tmp_path):
@@ -38,7 +38,7 @@ def test_threads_take_turns(tmp_path):
 
 def test_turn_ends_with_its_process_and_waits_for_no_hanging_worker(tmp_path, monkeypatch):
     code = (
-        "import pathlib, sys; from skcalib.encoders.store.database import turn;"
+        "import pathlib, sys; from skcalib.encoders.store import turn;"
         "context = turn(pathlib.Path(sys.argv[1])); context.__enter__();"
         "print('held', flush=True); sys.stdin.read()"
     )

@@ -9,6 +9,10 @@ from zlib import crc32
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from skcalib.similarity.search.bank_test import BankTest
+from skcalib.similarity.search.estimator import ALARMS
+from skcalib.similarity.search.hubs import gate
+from skcalib.similarity.search.sides import unanswered_share
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.covariance import ledoit_wolf
@@ -19,10 +23,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import BertEncoder, SearchEncoder, SimilarityScale, Whitening
 from skcalib.datasets import load_docstrings
-from skcalib.similarity.search.bank_test import BankTest
-from skcalib.similarity.search.estimator import ALARMS
-from skcalib.similarity.search.hubs import gate
-from skcalib.similarity.search.sides import unanswered_share
 
 UNCORRECTED = "ignore:Vectors of documents alone show neither"
 

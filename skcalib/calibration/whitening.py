@@ -1,21 +1,26 @@
 """Whitening: the linear map that spreads vectors evenly in all directions (BERT-whitening)."""
 
-from copy import copy
-from dataclasses import KW_ONLY, replace
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib.base import FloatTransformer, VersionedState, estimator, from_scratch
-from skcalib.calibration.map import AffineMap
+from skcalib.base import FloatTransformer, VersionedState, from_scratch, warn
+from skcalib.calibration.map import LinearMap
 from skcalib.calibration.merging import MergingFit
-from skcalib.calibration.moments import Moments
-from skcalib.calibration.noise import MANY, Regularization
-from skcalib.calibration.whitening.solver import WhiteningMap, solve, warn_of_sample
+from skcalib.calibration.moments import Moments, rounding_error
+from skcalib.calibration.noise import (
+    MANY,
+    Regularization,
+    Regularized,
+    warn_of_massive_column,
+)
 from skcalib.compat import (
     Interval,
     RealNotInt,
@@ -23,13 +28,16 @@ from skcalib.compat import (
     _fit_context,
     check_params,
 )
-from skcalib.inputs.containers import is_dask
-from skcalib.inputs.vectors import check_rows, check_sample_weight, rows_of, warn_of_lengths
+from skcalib.inputs.containers import check_dask, is_dask
+from skcalib.inputs.vectors import check_vectors, checked_rows, warn_of_lengths
 from skcalib.process.caches import moments_of
-from skcalib.process.dask import check_lazy
+from skcalib.process.forks import cached_property
+
+# Samples per feature below which whitening amplifies sampling error. With 5, the smallest
+# estimate of equal eigenvalues is (1 - sqrt(1/5))^2 = 0.3 of their value (Marchenko & Pastur).
+SAMPLES_PER_FEATURE = 5
 
 
-@estimator
 class Whitening(
     MergingFit,
     ClassNamePrefixFeaturesOutMixin,
@@ -94,10 +102,6 @@ class Whitening(
         Weight of the scaled identity in the covariance,
         ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``, so that every direction is usable with
         fewer samples than features. "auto" is the estimate of Ledoit and Wolf [3]_.
-    tol : float or None, default=None
-        Eigenvalues up to ``tol`` times the largest count as zero. None means ``d * eps`` of
-        float64, the rounding error of the decomposition; for float32 vectors also the variance
-        that their rounding explains, ``(eps/2)² Σ_j u_j² E[x_j²]`` along an axis u.
 
     Attributes
     ----------
@@ -126,13 +130,10 @@ class Whitening(
     level_ : float
         Variance that is added to each eigenvalue; 0 unless `noise` is "auto" and the vectors
         are no trained output.
-    n_samples_seen_ : int or float
-        Number of samples fitted on, over all calls of `partial_fit`; the sum of their weights
-        if weights were given.
+    n_samples_seen_ : int
+        Number of samples fitted on, over all calls of `partial_fit`.
     moments_ : Moments
         Sums over the sample: ``n``, ``mean``, ``scatter``; they add up over parts by ``merge``.
-    map_ : WhiteningMap
-        The map by all axes, including those that `n_components` drops.
     parameters_ : dict
         The parameters of the fit, which `merge` keeps.
     n_features_in_, feature_names_in_
@@ -146,16 +147,14 @@ class Whitening(
     have no influence on it. Directions stronger than the level become equal, weaker ones keep
     their proportions, as with Soft-ZCA [5]_.
 
-    `transform` keeps float32 and float64. Where float32 would lose digits, as for an
-    ill-conditioned sample, it computes in float64.
+    An eigenvalue counts as zero up to ``d * eps`` of float64 times the largest, the rounding
+    error of the decomposition, and for float32 vectors up to the variance that their rounding
+    explains, ``(eps/2)² Σ_j u_j² E[x_j²]`` along an axis u. `transform` keeps float32 and
+    float64. It computes in float64 where float32 would lose digits, as for an ill-conditioned
+    sample.
 
-    Each `partial_fit` and `merge` decomposes the covariance of all samples so far; the first
-    use of the result warns of few samples. `merge` keeps the parameters of the last fit.
-
-    With ``sklearn.config_context(array_api_dispatch=True)``, arrays of other libraries, such as
-    torch tensors on a GPU, are mapped on their device. Fitted attributes are NumPy arrays, so
-    that a fit on a GPU also maps arrays of NumPy. scikit-learn's tag of array API support
-    requires an error there, so it is not set.
+    After `partial_fit` and `merge`, the first use of the result decomposes the covariance of
+    all samples so far, and warns if they are few. `merge` keeps the parameters of the last fit.
 
     References
     ----------
@@ -182,16 +181,6 @@ class Whitening(
     2
     """
 
-    n_components: int | float | None = None
-    _: KW_ONLY
-    method: str = "pca"
-    centering: float | str = "auto"
-    power: float | str = "auto"
-    noise: float | str = 0.0
-    n_groups: int | str | None = None
-    shrinkage: float | str = 0.0
-    tol: float | None = None
-
     _parameter_constraints = {
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
@@ -206,35 +195,50 @@ class Whitening(
         "noise": [Interval(Real, 0, 1e9, closed="both"), StrOptions({"auto"})],
         "n_groups": [Interval(Integral, 2, None, closed="left"), StrOptions({MANY}), None],
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
-        "tol": [Interval(Real, 0, 1, closed="left"), None],
     }
-    _state_version = 15
-    _learned = ("_map",)
-    n_samples_seen_ = property(attrgetter("moments_.n"), doc="Samples, or their weight.")
-    n_components_ = property(attrgetter("map_.width"), doc="Width of the output.")
-    components_ = property(attrgetter("map_.components"), doc="Principal axes in rows.")
-    explained_variance_ = property(attrgetter("map_.variance_kept"), doc="Variance along them.")
-    rank_ = property(attrgetter("map_.rank"), doc="Numerical rank of the covariance.")
-    centering_ = property(attrgetter("map_.regularized.centering"), doc="Share of the mean.")
-    shrinkage_ = property(attrgetter("map_.regularized.shrinkage"), doc="Shrinkage in use.")
-    noise_ = property(attrgetter("map_.regularized.noise"), doc="Noise in use.")
-    power_ = property(attrgetter("map_.regularized.power"), doc="Power in use.")
-    level_ = property(attrgetter("map_.regularized.level"), doc="Level in use.")
+    _state_version = 16
+    _learned = ("_solution",)
+    n_samples_seen_ = property(attrgetter("moments_.n"), doc="Number of samples.")
+    n_components_ = property(attrgetter("_axes.width"), doc="Width of the output.")
+    components_ = property(attrgetter("_axes.components"), doc="Principal axes in rows.")
+    explained_variance_ = property(attrgetter("_axes.explained"), doc="Variance along axes.")
+    rank_ = property(attrgetter("_axes.rank"), doc="Numerical rank of the covariance.")
+    centering_ = property(attrgetter("_axes.strength.centering"), doc="Share of the mean.")
+    shrinkage_ = property(attrgetter("_axes.strength.shrinkage"), doc="Shrinkage in use.")
+    noise_ = property(attrgetter("_axes.strength.noise"), doc="Noise in use.")
+    power_ = property(attrgetter("_axes.strength.power"), doc="Power in use.")
+    level_ = property(attrgetter("_axes.strength.level"), doc="Level in use.")
+
+    def __init__(
+        self,
+        n_components: int | float | None = None,
+        *,
+        method: str = "pca",
+        centering: float | str = "auto",
+        power: float | str = "auto",
+        noise: float | str = 0.0,
+        n_groups: int | str | None = None,
+        shrinkage: float | str = 0.0,
+    ) -> None:
+        self.n_components = n_components
+        self.method = method
+        self.centering = centering
+        self.power = power
+        self.noise = noise
+        self.n_groups = n_groups
+        self.shrinkage = shrinkage
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn mean and covariance of ``X``.
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the whitening of the samples ``X``.
 
         Parameters
         ----------
         X : array-like or dask array of shape (n_samples, n_features)
-            At least two samples, finite. A dask array is never gathered.
+            At least two different samples. A dask array is reduced on its cluster.
         y : None
             Ignored.
-        sample_weight : array-like of shape (n_samples,), default=None
-            How many times each sample counts: a weight of 2 is the sample twice. The
-            covariance is divided by the sum of the weights minus 1.
 
         Returns
         -------
@@ -244,26 +248,26 @@ class Whitening(
         ------
         ValueError
             If `n_components` exceeds the number of features, `n_groups` is set with a numeric
-            `noise` or `power`, all samples are equal, or the weights sum to 1 or less.
+            `noise` or `power`, or all samples are equal.
         """
         X = self._sample(X, reset=True)
-        if sample_weight is not None and not is_dask(X):
-            sample_weight = check_sample_weight(sample_weight, X)
-        moments = moments_of(Moments.of, X, sample_weight)
+        moments = Moments.of_dask(X) if is_dask(X) else moments_of(Moments.of, X)
         self._learn(moments, self.get_params(deep=False))
-        self._fitted_map()  # raises now what the map would raise when it is used
+        self._solve()  # raises now what it would raise when the map is used
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Add the samples of ``X`` to those seen; any split equals one `fit`.
 
         The map is computed when it is first used.
 
         Parameters
         ----------
-        X, y, sample_weight
-            As for `fit`; one sample is enough.
+        X : array-like or dask array of shape (n_samples, n_features)
+            One sample is enough.
+        y : None
+            Ignored.
 
         Returns
         -------
@@ -276,41 +280,38 @@ class Whitening(
         X = self._sample(X, reset=first)
         if not first:
             warn_of_lengths(X, self.moments_.mean_square)
-        moments = Moments.of(X, sample_weight)
+        moments = Moments.of_dask(X) if is_dask(X) else Moments.of(X)
         moments = moments if first else self.moments_.merge(moments)
         return self._learn(moments, self.get_params(deep=False))
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any) -> np.ndarray:
         """Whiten ``X``: ``(x - centering_ * mean_) W``.
 
         Parameters
         ----------
-        X : array-like or dask array of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features)
 
         Returns
         -------
         X_new : ndarray of shape ``(n_samples, n_components_)``
-            float32 for float32 input and float64 otherwise; a lazy dask array for a dask
-            array, a tensor for a tensor with array API dispatch.
+            float32 for float32 input and float64 otherwise.
         """
         linear = self.linear_map()
-        if is_dask(X):
-            check_lazy(self)
-        X = rows_of(self, X, reset=False)
+        X = checked_rows(self, X, reset=False)
         warn_of_lengths(X, self.moments_.mean_square)
         return linear.apply(X)
 
-    def linear_map(self) -> AffineMap:
+    def linear_map(self) -> LinearMap:
         """Return the map that `transform` applies.
 
         Returns
         -------
-        linear : AffineMap
+        linear : LinearMap
             With ``mean``, ``projection`` (W) and ``bias``.
         """
-        return self._fitted_map().affine
+        return self._solve().linear
 
-    def inverse_transform(self, X: Any) -> Any:
+    def inverse_transform(self, X: Any) -> np.ndarray:
         """Map whitened vectors back, as far as the kept dimensions determine them.
 
         Parameters
@@ -322,56 +323,13 @@ class Whitening(
         X_original : ndarray of shape (n_samples, n_features)
             float32 for float32 input and float64 otherwise.
         """
-        linear, X = self._fitted_map(), check_rows(X)
-        width = linear.width
-        if X.shape[1] != width:
+        axes, X = self._solve(), check_vectors(X, dtype=[np.float64, np.float32])
+        if X.shape[1] != axes.width:
             raise ValueError(
                 f"X has {X.shape[1]} columns; inverse_transform expects whitened vectors of "
-                f"n_components_={width} columns, as transform returns them."
+                f"n_components_={axes.width} columns, as transform returns them."
             )
-        return linear.inverse.apply(X)
-
-    def get_covariance(self) -> np.ndarray:
-        """Covariance in use, ``(1 - shrinkage_) Σ + shrinkage_ tr(Σ)/d I``.
-
-        Returns
-        -------
-        covariance : ndarray of shape (n_features, n_features)
-            Float64, of all features regardless of `n_components`.
-        """
-        from sklearn.covariance import shrunk_covariance
-
-        linear = self._fitted_map()
-        return shrunk_covariance(self.moments_.covariance(), linear.regularized.shrinkage)
-
-    def recentered(self, X: Any) -> Self:
-        """Return a copy with the mean of new vectors and the same map.
-
-        Parameters
-        ----------
-        X : array-like or dask array of shape (n_samples, n_features)
-            New vectors, a few hundred of the kind that will be mapped.
-
-        Returns
-        -------
-        whitening : Whitening
-            Fitted, with the mean of `X` and all else unchanged. Do not compare its vectors with
-            those of the original.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skcalib import Whitening
-        >>> X = np.random.default_rng(0).normal(size=(1000, 4))
-        >>> whitening = Whitening().fit(X)
-        >>> np.allclose(whitening.recentered(X + 5).transform(X + 5), whitening.transform(X))
-        True
-        """
-        linear, moved = self._fitted_map(), copy(self)
-        mean = Moments.of(rows_of(self, X, reset=False)).mean
-        moved.moments_ = replace(self.moments_, mean=mean)
-        moved._map = replace(linear, mean=mean)
-        return moved
+        return axes.inverse.apply(X)
 
     @property
     def mean_(self) -> np.ndarray:
@@ -381,15 +339,19 @@ class Whitening(
     @property
     def explained_variance_ratio_(self) -> np.ndarray:
         """The same variance as a share of the total."""
-        return self.map_.variance_kept / self.map_.regularized.total
+        return self._axes.explained / self._axes.strength.total
 
     @property
     def _n_features_out(self) -> int:
-        return self.map_.width
+        return self._axes.width
 
     def _sample(self, X: Any, *, reset: bool) -> Any:
-        """Check a sample to learn from."""
-        X = rows_of(self, X, reset=reset)
+        """Check a sample to learn from; a dask array stays one."""
+        if is_dask(X):
+            check_dask(X)
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        else:
+            X = checked_rows(self, X, reset=reset)
         d = X.shape[1]
         if self.n_components is not None and self.n_components > d:
             raise ValueError(
@@ -401,22 +363,22 @@ class Whitening(
     def _learn(self, moments: Moments, parameters: dict[str, Any] | None = None) -> Self:
         self.moments_ = moments
         self.parameters_: dict[str, Any] = parameters or self.parameters_
-        self._map: WhiteningMap | None = None
+        self._solution: Axes | None = None
         return self
 
-    def _fitted_map(self) -> WhiteningMap:
-        """Return the map; at its first use it is computed, and warns if samples are few."""
+    def _solve(self) -> Axes:
+        """Return the axes; at their first use they are computed, with a warning if needed."""
         check_is_fitted(self, "moments_")
-        if self._map is None:
-            self._map = solve(self.moments_, **self.parameters_)
-            warn_of_sample(self.moments_.n, self._map)
-        return self._map
+        if self._solution is None:
+            self._solution = solve(self.moments_, **self.parameters_)
+            warn_of_sample(self.moments_, self._solution)
+        return self._solution
 
     @property
-    def map_(self) -> WhiteningMap:
-        """The map by axes; no attribute while all samples seen are equal."""
+    def _axes(self) -> Axes:
+        """The axes; no attribute while all samples seen are equal."""
         try:
-            return self._fitted_map()
+            return self._solve()
         except ValueError as error:
             raise AttributeError(f"This {type(self).__name__} has no map: {error}") from None
 
@@ -424,3 +386,145 @@ class Whitening(
         tags = super().__sklearn_tags__()
         tags.transformer_tags.calibrates = True
         return tags
+
+
+@dataclass(frozen=True, eq=False)
+class Axes:
+    """The axes that a whitening keeps, and how much each counts.
+
+    ``W = U g(Λ)``, then ``Uᵀ`` for "zca", or a random rotation for "rotated".
+    """
+
+    mean: np.ndarray  # (d,)
+    basis: np.ndarray  # (d, k), eigenvectors U of the covariance, by falling eigenvalue
+    variance: np.ndarray  # (k,), eigenvalues of the sample's covariance
+    strength: Regularized  # the same after shrinkage, Λ, and the parameters in use
+    rank: int  # number of axes that the sample determines
+    n_components: int  # requested axes; may exceed k
+    method: str
+
+    @property
+    def width(self) -> int:
+        """Number of columns of the output."""
+        return len(self.basis) if self.method == "zca" else self.n_components
+
+    @property
+    def surplus(self) -> int:
+        """Number of columns of the output that are zero because there is no axis for them."""
+        return self.n_components - len(self.variance) if self.method == "pca" else 0
+
+    @property
+    def components(self) -> np.ndarray:
+        """Axes in rows, then a row of zeros for each surplus column."""
+        return np.pad(self.basis.T, ((0, self.surplus), (0, 0)))
+
+    @property
+    def explained(self) -> np.ndarray:
+        """Variance along each of `components`."""
+        return np.pad(self.variance, (0, self.surplus))
+
+    @cached_property
+    def linear(self) -> LinearMap:
+        """Return the map, with W of shape (d, width)."""
+        W = self._scaled(self.strength.gain())
+        return LinearMap(self.mean, W, self._of_mean(W))
+
+    @property
+    def inverse(self) -> LinearMap:
+        """The map back, as far as the axes determine it, by the pseudo-inverse of W."""
+        back = self._scaled(1 / self.strength.gain()).T
+        return LinearMap(self._of_mean(self.linear.projection), back, self.mean)
+
+    def _of_mean(self, W: np.ndarray) -> np.ndarray:
+        """Return the image of the mean: zero, unless a share of it is kept."""
+        return (1 - self.strength.centering) * (self.mean @ W)
+
+    def _scaled(self, factors: np.ndarray) -> np.ndarray:
+        """``U diag(factors)``, its surplus columns zero, or rotated by the method."""
+        scaled = self.basis * factors
+        if self.method == "zca":
+            return scaled @ self.basis.T
+        if self.method == "rotated":
+            drawn = np.random.default_rng(0).normal(size=(self.width, self.width))
+            return scaled @ np.linalg.qr(drawn).Q[: len(factors)]
+        return np.pad(scaled, ((0, 0), (0, self.surplus)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without the map, which takes as much space as the axes.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def solve(
+    moments: Moments,
+    *,
+    n_components: int | float | None = None,
+    method: str = "pca",
+    **strength: Any,
+) -> Axes:
+    """Decide which axes to keep, for validated parameters of `Whitening`.
+
+    ``strength`` has the parameters of a `Regularization`. Too few samples, or samples that are
+    all equal, raise a ValueError.
+    """
+    n = moments.n
+    if n < 2:
+        raise ValueError(
+            f"Whitening has seen n_samples={n}; a covariance needs at least 2. Fit on more "
+            "samples."
+        )
+    variance, basis = moments.spectrum
+    regularized = Regularization(**strength).of(moments, variance)
+    eigenvalues = regularized.eigenvalues
+    least = np.maximum(rounding_error(eigenvalues), moments.rounding(basis))
+    axes = np.flatnonzero(eigenvalues > least)
+    if regularized.shrinkage == 0:
+        axes = axes[: n - 1]  # centering uses up one sample
+    rank = len(axes)
+    if rank == 0:
+        raise ValueError(
+            f"All {n} samples are equal: there is no direction to whiten. "
+            "Fit on samples that differ."
+        )
+    if regularized.passes_all:
+        # A direction without variance in this sample may have some in the next.
+        axes = np.arange(len(basis))
+    if n_components is None:
+        n_components = len(axes)
+    elif n_components < 1:  # the fewest axes that explain this share
+        explained = np.cumsum(variance[axes] / variance.sum())
+        n_components = min(len(axes), int(np.searchsorted(explained, n_components)) + 1)
+    axes = axes[:n_components]
+    return Axes(
+        mean=moments.mean,
+        basis=np.ascontiguousarray(basis[:, axes]),
+        variance=variance[axes],
+        strength=replace(regularized, eigenvalues=eigenvalues[axes]),
+        rank=rank,
+        n_components=int(n_components),
+        method=method,
+    )
+
+
+def warn_of_sample(moments: Moments, axes: Axes) -> None:
+    """Warn if a map suffers from too few samples, or one column holds most of the variance.
+
+    The message is the same for all fits of a search, so that Python shows it once.
+    """
+    d, used = len(moments.mean), axes.strength
+    warn_of_massive_column(np.diag(moments.scatter))
+    is_bare = used.noise == used.shrinkage == used.level == 0 and used.power > 0
+    enough = SAMPLES_PER_FEATURE * d
+    if axes.surplus:
+        fault = (
+            f"The samples have a lower rank than n_components={axes.n_components}: the "
+            "surplus columns are zero."
+        )
+    elif is_bare and moments.n < enough:
+        fault = (
+            f"There are fewer than {SAMPLES_PER_FEATURE} samples for each of {d} features: "
+            "weak directions are mostly sampling error, which whitening amplifies, and "
+            "directions outside the sample are dropped."
+        )
+    else:
+        return
+    warn(f"{fault} Set noise='auto', or fit on {enough} samples or more.")
