@@ -18,8 +18,6 @@ from skcalib.process.threads import map_row_ranges
 
 # Two vectors count as equal from this cosine on, in float64.
 EQUAL = 1 - 1e-6
-# Cosine of near copies, at least, after the mean of all is subtracted.
-NEAR = 0.9
 # How far a product in float32 may be below the cosine in float64.
 SLACK = 1e-5
 # A block of products: more rows or more bytes are no faster, fewer than 64 rows are slower.

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib.base import VersionedState, from_scratch, warn
 from skcalib.compat import Interval, _fit_context, check_params
-from skcalib.cosines import NEAR, nearest
+from skcalib.cosines import nearest
 from skcalib.inputs.labels import is_missing, plain
 from skcalib.inputs.texts import TextInput, as_texts, distinct
 from skcalib.inputs.vectors import unit_rows
@@ -25,6 +25,9 @@ from skcalib.statistics.conformal import ENOUGH, ROUNDING, n_above, n_needed
 
 ASKED = 2000  # stored questions, at most, that are asked to find the threshold
 SAMPLED = 100  # stored questions that show how near an equal one is
+# Cosine of near copies, at least, after the mean is subtracted. A smaller one would take
+# questions on a narrow topic for copies, and these keep the rate.
+NEAR = 0.99
 MARGIN = 1e-6  # of a threshold, above what rounding changes in a score
 
 
@@ -89,7 +92,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     comes if this is stricter.
 
     What is stored is answered. So `unanswerable` questions that are stored, or near copies of
-    stored ones (a cosine of 0.9 or more after the mean of the stored ones is subtracted), do
+    stored ones (a cosine of 0.99 or more after the mean of the stored ones is subtracted), do
     not count, and a warning names them. The rate is that of the others, also after
     `partial_fit`.
 

@@ -33,9 +33,9 @@ from skcalib.similarity.space import TextSpace
 # Share of each mean that is subtracted. The largest group of a skewed collection lies in the
 # direction of the mean, and would lose it with all of it.
 SHARE = 0.75
-# The mean of documents counts as so many queries in that of queries, since few queries have a
-# mean of their own topics.
-PRIOR = 5
+# The mean of few texts lies among their own topics. So there are this many more in it: zeros
+# beside the documents, and the mean of documents beside the queries.
+PRIOR = 10
 # Documents that fit an encoder of queries, if there are no queries.
 SAMPLE = 500
 
@@ -100,8 +100,9 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
     terms are inner products, so any index of dense and sparse vectors adds them, and `vectors_`
     alone is what an index of vectors takes.
 
-    With the mean b of n distinct queries of the bank, ``μ = (n b + 5 m) / (n + 5)``: few
-    queries change little, a hundred show their mean, and without a bank μ is m.
+    With N documents d and n distinct queries b in the bank, ``m = sum(d) / (N + 10)`` and ``μ =
+    (sum(b) + 10 m) / (n + 10)``. So few texts change little, a hundred queries show their mean,
+    and without a bank μ is m.
 
     Documents have row numbers that never change. `add` appends documents, whose rows follow
     the others, and `remove` leaves a gap: a removed row is never found again, and no other
@@ -195,7 +196,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
             )
         bank = self._fit_queries(texts, queries)
         n = self.n_queries_ = len(bank)
-        of_documents = unit[has_content].mean(axis=0, dtype=np.float64)
+        of_documents = unit.sum(axis=0, dtype=np.float64) / (has_content.sum() + PRIOR)
         of_queries = (bank.sum(axis=0, dtype=np.float64) + PRIOR * of_documents) / (n + PRIOR)
         self.document_shift_, self.query_shift_ = SHARE * of_documents, SHARE * of_queries
         self.vectorizer_, self._by_term = None, None

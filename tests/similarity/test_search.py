@@ -44,8 +44,8 @@ SEARCH = SearchEncoder().fit(DOCUMENTS, queries=BANK)
 
 def reference(documents, bank, queries):
     """The formula of the docstring, in float64."""
-    m = unit(documents).mean(axis=0)
-    mu = (unit(bank).sum(axis=0) + 5 * m) / (len(bank) + 5)
+    m = unit(documents).sum(axis=0) / (len(documents) + 10)
+    mu = (unit(bank).sum(axis=0) + 10 * m) / (len(bank) + 10)
     return unit(unit(queries) - 0.75 * mu) @ unit(unit(documents) - 0.75 * m).T
 
 
