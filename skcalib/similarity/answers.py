@@ -39,6 +39,14 @@ class HitRates(NamedTuple):
     false: float  # of the questions without an answer, those that got one
 
 
+class Asked(NamedTuple):
+    """Questions without an answer, each once, as they were asked, and as unit vectors."""
+
+    texts: list[str]
+    place: np.ndarray  # (n_asked,) among the texts
+    unit: np.ndarray  # (n_texts, d), of queries
+
+
 class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     """Answer a question with the answer of the nearest stored question, or not at all.
 
@@ -184,9 +192,11 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             answers.
         """
         stored = _stored(X, y)
-        unknown = None if unanswerable is None else as_texts(unanswerable, "unanswerable")
+        unknown = None
+        if unanswerable is not None:
+            unknown = distinct(as_texts(unanswerable, "unanswerable"))
         if queries is not None:  # without those that the threshold depends on
-            left_out = {*stored, *(unknown or ())}
+            left_out = {*stored, *(unknown[0] if unknown else ())}
             queries = [text for text in as_texts(queries, "queries") if text not in left_out]
             if len({*queries}) < 2:
                 raise ValueError(
@@ -202,7 +212,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 "The SearchEncoder of a NearestAnswer has no encoder; it compares questions as "
                 "texts. Set its encoder."
             )
-        search.fit([*stored], queries=queries)
+        unit = search._fit([*stored], queries)
         space = search._documents
         if calibrates(space.encoder) and not space.is_frozen:
             warn(
@@ -211,7 +221,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 "false_positive_rate. Give a FrozenEstimator of a pipeline that was fitted on "
                 "other questions."
             )
-        return self._keep(stored, search, unknown)
+        asked = unknown and Asked(*unknown, search._queries.unit_of(search, unknown[0])[0])
+        return self._keep(stored, unit, search, asked)
 
     @_fit_context(prefer_skip_nested_validation=False)
     def partial_fit(self, X: Any, y: Any) -> Self:
@@ -230,10 +241,12 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         stored = dict(zip(self.questions_, self.answers_, strict=True))
         more = _stored(X, y)
         new = [text for text in more if text not in stored]
-        search = copy(self._alone)  # an error leaves the store as it is
+        alone, unit = copy(self._alone), self._unit  # an error leaves the store as it is
         if new:
-            search.add(new)
-        return self._keep(stored | more, search, self._unanswerable, is_growing=True)
+            of_new, _ = alone._documents.unit_of(alone, new)
+            alone._append(*alone._as_documents(of_new, new))
+            unit = np.vstack([unit, of_new])
+        return self._keep(stored | more, unit, alone, self._unanswerable, is_growing=True)
 
     def predict(self, X: Any) -> np.ndarray:
         """Answers to questions.
@@ -343,8 +356,9 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     def _keep(
         self,
         stored: dict[str, Any],
+        unit: np.ndarray,
         alone: SearchEncoder,
-        unknown: list[str] | None,
+        unknown: Asked | None,
         is_growing: bool = False,
     ) -> Self:
         """Find the threshold, then keep the questions, which a fitted search has."""
@@ -355,35 +369,42 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         search = _by_answers(alone, codes)
         rate, confidence = self.false_positive_rate, None
         if unknown is None:
-            threshold = self._threshold_by_answers(questions, codes, search)
+            threshold = self._threshold_by_answers(questions, unit, codes, search)
         else:
             unknown = _without_stored(unknown, questions, alone)
-            texts, place = distinct(unknown)
-            best = search.kneighbors(texts, 1)[0][:, 0] if texts else np.empty(0)
-            if is_growing and len(texts) < n_needed(rate):
+            n = len(unknown.texts)
+            asked = search._as_queries(unknown.unit, unknown.texts)
+            best = search._nearest(*asked, 1)[0][:, 0]
+            if is_growing and n < n_needed(rate):
                 warn(
-                    f"Only {len(texts):,} of the unanswerable questions still have no answer; "
+                    f"Only {n:,} of the unanswerable questions still have no answer; "
                     f"false_positive_rate={rate:g} needs {n_needed(rate):,}, so false "
                     "positives may be more frequent. Fit again, with more of them."
                 )
-                threshold = float(best.max()) + MARGIN if texts else float(self.threshold_)
+                threshold = float(best.max()) + MARGIN if n else float(self.threshold_)
             else:
-                threshold, confidence = promised(best, place, rate, self.confidence)
+                threshold, confidence = promised(best, unknown.place, rate, self.confidence)
         sample = np.random.default_rng(0).permutation(len(questions))[:SAMPLED]
-        if threshold > search.kneighbors(questions[sample], 1)[0].max():
+        again = _asked_again(search, unit[sample], questions[sample])
+        if threshold > search._nearest(*again, 1)[0].max():
             warn(
                 "More questions than false_positive_rate are as near to a stored one with "
                 "another answer as it is to itself, so only stored questions get an answer. "
                 "Choose another encoder."
             )
-        self.search_, self._alone, self._unanswerable = search, alone, unknown
+        self.search_, self._alone, self._unit = search, alone, unit
+        self._unanswerable = unknown
         self.threshold_, self.confidence_ = threshold, confidence
         self._place = {question: i for i, question in enumerate(questions)}
         self.questions_, self.answers_ = questions, answers
         return self
 
     def _threshold_by_answers(
-        self, questions: np.ndarray, codes: np.ndarray, search: SearchEncoder
+        self,
+        questions: np.ndarray,
+        unit: np.ndarray,
+        codes: np.ndarray,
+        search: SearchEncoder,
     ) -> float:
         """Ask stored questions as if their own answers were not stored; no other changes."""
         n, rate = codes.max() + 1, self.false_positive_rate
@@ -392,10 +413,10 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 f"All {len(questions)} questions have one answer. Give questions with other "
                 "answers, or `unanswerable` ones, to estimate the threshold."
             )
-        content = np.flatnonzero(search.vectors_.any(axis=1))
+        content = np.flatnonzero(unit.any(axis=1))
         drawn = content[np.random.default_rng(0).permutation(len(content))[:ASKED]]
-        encoded = search._encoded_queries(questions[drawn])
-        best, _ = search._nearest(*encoded, 1, left_out=(codes, codes[drawn]))
+        asked = _asked_again(search, unit[drawn], questions[drawn])
+        best, _ = search._nearest(*asked, 1, left_out=(codes, codes[drawn]))
         threshold = promised_by_answers(best[:, 0], codes[drawn], rate)
         if n < (needed := n_needed(rate, new=2)):
             warn(
@@ -461,7 +482,8 @@ def _equal(first: Any, second: Any) -> bool:
         if isinstance(equal, bool | np.bool_):
             return bool(equal)
         shapes = {getattr(answer, "shape", None) for answer in (first, second)}
-        return type(first) is type(second) and len(shapes) == 1 and bool(np.all(equal))
+        is_like = type(first) is type(second) and len(shapes) == 1
+        return is_like and bool(np.asarray(equal).all())
     except (TypeError, ValueError):  # such as frames with other columns
         return False
 
@@ -496,26 +518,45 @@ def _by_answers(search: SearchEncoder, codes: np.ndarray) -> SearchEncoder:
     return search
 
 
-def _without_stored(unknown: list[str], stored: np.ndarray, search: SearchEncoder) -> list[str]:
+def _asked_again(
+    search: SearchEncoder, unit: np.ndarray, questions: np.ndarray
+) -> tuple[np.ndarray, Any]:
+    """Encode stored questions as queries; their vectors are known if there is one encoder."""
+    if search._queries is not search._documents:
+        unit, _ = search._queries.unit_of(search, questions)
+    return search._as_queries(unit, questions)
+
+
+def _without_stored(unknown: Asked, stored: np.ndarray, search: SearchEncoder) -> Asked:
     """Leave out questions that are stored, or near copies of these, and name them."""
-    texts = distinct(unknown)[0]
-    unit = search._documents.unit_of(search, texts)[0]
+    texts, place, unit = unknown
+    if not texts:
+        return unknown
+    if search._queries is not search._documents:
+        unit, _ = search._documents.unit_of(search, texts)
     vectors, mean = shifted(unit, search.document_shift_), search.vectors_.mean(axis=0)
     new, old = (unit_rows(X - mean)[0].astype(np.float32) for X in (vectors, search.vectors_))
     cosines, rows = (found[:, 0] for found in nearest(new, old, 1))
     is_near = (cosines >= NEAR) & np.any(unit, axis=1) & search.vectors_[rows].any(axis=1)
-    answered = {
-        text: stored[row] for text, row in compress(zip(texts, rows, strict=True), is_near)
-    }
-    answered |= {text: text for text in {*texts} & {*stored}}
-    if answered:
-        pairs = [f"{new!r:.60} by {old!r:.60}" for new, old in [*answered.items()][:3]]
-        warn(
-            f"{len(answered):,} of {len(texts):,} unanswerable questions are answered, since "
-            f"they are stored or near copies of what is stored, and do not count for the rate: "
-            f"{', '.join(pairs)}{', ...' * (len(answered) > 3)}."
-        )
-    return [text for text in unknown if text not in answered]
+    same = {*stored}
+    left_out = is_near | [text in same for text in texts]
+    if not left_out.any():
+        return unknown
+    named = [
+        f"{texts[i]!r:.60} by {(texts[i] if texts[i] in same else stored[rows[i]])!r:.60}"
+        for i in np.flatnonzero(left_out)[:3]
+    ]
+    warn(
+        f"{left_out.sum():,} of {len(texts):,} unanswerable questions are answered, since they "
+        "are stored or near copies of what is stored, and do not count for the rate: "
+        f"{', '.join(named)}{', ...' * bool(left_out.sum() > 3)}."
+    )
+    later = np.cumsum(~left_out) - 1  # the place of each text among those that are kept
+    return Asked(
+        [*compress(texts, ~left_out)],
+        later[place[~left_out[place]]],
+        unknown.unit[~left_out],
+    )
 
 
 # Thresholds.

@@ -176,6 +176,11 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         """
         advice = "Pass a sample of queries by name: fit(documents, queries=past_queries)."
         refuse_rows(self, y, advice)
+        self._fit(X, queries)
+        return self
+
+    def _fit(self, X: Any, queries: Any) -> np.ndarray:
+        """Fit, and return the unit vectors of the documents."""
         if self.encoder is None and self.query_encoder is not None:
             raise ValueError(
                 "SearchEncoder got a query_encoder but no encoder; expected both, or neither. "
@@ -205,7 +210,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
             self._by_term = csr_matrix(_only(has_content, words).T)
         self.vectors_ = shifted(unit, self.document_shift_)
         self._is_found: np.ndarray = has_content
-        return self
+        return unit
 
     def add(self, X: Any) -> np.ndarray:
         """Add documents to those that are searched.
@@ -221,7 +226,13 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         rows : ndarray of shape (n_added,), int
             Their row numbers, which follow those of the other documents.
         """
-        dense, sparse = self._encoded_documents(X)
+        check_is_fitted(self)
+        unit, texts = self._documents.unit_of(self, X)
+        warn_of_silent(~np.any(unit, axis=1), texts or ())
+        return self._append(*self._as_documents(unit, texts))
+
+    def _append(self, dense: np.ndarray, sparse: csr_matrix | None) -> np.ndarray:
+        """Append encoded documents, and return their rows."""
         first = len(self.vectors_)
         self.vectors_ = np.vstack([self.vectors_, dense])
         if sparse is not None:
@@ -281,7 +292,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         """
         check_is_fitted(self)
         check_scalar(n_neighbors, "n_neighbors", Integral, min_val=1)
-        return self._nearest(*self._encoded_queries(X), n_neighbors)
+        return self._nearest(*self._as_queries(*self._queries.unit_of(self, X)), n_neighbors)
 
     def encode_document(self, X: Any) -> Any:
         """Encode documents for another index.
@@ -298,7 +309,10 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
             Of unit length, or zero without known pieces of words. If only vectors are compared,
             `dense` is returned alone, not as a pair.
         """
-        dense, sparse = self._encoded_documents(X)
+        check_is_fitted(self)
+        unit, texts = self._documents.unit_of(self, X)
+        warn_of_silent(~np.any(unit, axis=1), texts or ())
+        dense, sparse = self._as_documents(unit, texts)
         return dense if sparse is None else DenseSparse(dense, sparse)
 
     def encode_query(self, X: Any) -> Any:
@@ -317,7 +331,8 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
             both inner products with a document is its score. If only vectors are compared,
             `dense` is returned alone, not as a pair.
         """
-        dense, sparse = self._encoded_queries(X)
+        check_is_fitted(self)
+        dense, sparse = self._as_queries(*self._queries.unit_of(self, X))
         return dense if sparse is None else DenseSparse(dense, sparse)
 
     @property
@@ -379,18 +394,15 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
             )
         return unit
 
-    def _encoded_documents(self, X: Any) -> tuple[np.ndarray, csr_matrix | None]:
-        check_is_fitted(self)
-        unit, texts = self._documents.unit_of(self, X)
-        warn_of_silent(~np.any(unit, axis=1), texts or ())
+    def _as_documents(self, unit: np.ndarray, texts: Any) -> tuple[np.ndarray, Any]:
+        """Return the dense and the sparse vectors of documents from unit vectors and texts."""
         return shifted(unit, self.document_shift_), self._words(unit, texts)
 
-    def _encoded_queries(self, X: Any) -> tuple[np.ndarray, csr_matrix | None]:
-        check_is_fitted(self)
-        unit, texts = self._queries.unit_of(self, X)
+    def _as_queries(self, unit: np.ndarray, texts: Any) -> tuple[np.ndarray, Any]:
+        """Return those of queries."""
         words = self._words(unit, texts)
         if words is not None:
-            words *= np.float32(self.lexical_weight)
+            words = words * np.float32(self.lexical_weight)
         return shifted(unit, self.query_shift_), words
 
     def _words(self, unit: np.ndarray, texts: Any) -> csr_matrix | None:
@@ -415,7 +427,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         n, d = self.vectors_.shape
         k, hidden = min(k, n), np.flatnonzero(~self._is_found)
         scores, rows = np.empty((len(dense), k)), np.empty((len(dense), k), np.intp)
-        for block in gen_batches(len(dense), rows_in_memory(12 * n + 8 * k * d)):
+        for block in gen_batches(len(dense) or 1, rows_in_memory(12 * n + 8 * k * d)):
             products = dense[block] @ self.vectors_.T
             if sparse is not None:
                 products += (words := sparse_products(sparse[block], self._by_term))
@@ -445,7 +457,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
 def shifted(unit: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """Subtract from unit vectors, and scale to unit length again; zero vectors stay zero."""
     out = np.zeros(unit.shape, np.float32)
-    for rows in gen_batches(len(unit), SCALED):
+    for rows in gen_batches(len(unit) or 1, SCALED):
         moved = unit_rows(unit[rows] - shift)[0]
         out[rows] = np.where(unit[rows].any(axis=1)[:, None], moved, 0.0)
     return out
