@@ -7,7 +7,6 @@ for dark ones.
 import contextlib
 import re
 import tempfile
-from collections import defaultdict
 from pathlib import Path
 
 import matplotlib as mpl
@@ -79,24 +78,6 @@ def spectrum(ink):
     return figure
 
 
-def coarse(ink):
-    """Gain by n_groups, for few and for many groups."""
-    figure, ax = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
-    curves = defaultdict(lambda: defaultdict(list))
-    for row in records_of(RESULTS / "coarse-e5.csv"):
-        groups = int(row["groups"] or 1000)
-        curves[groups][int(row["n_groups"])].append(float(row["gain"]))
-    for groups, gains in sorted(curves.items()):
-        label = "similarity" if groups == 1000 else f"{groups} groups"
-        ax.plot([*gains], [np.mean(gain) for gain in gains.values()], marker="o", label=label)
-    ax.axhline(0, color=ink, linewidth=0.8)
-    ax.set(xscale="log", xlabel="n_groups", ylabel="points")
-    ax.set_xticks([*gains], [*gains])
-    ax.minorticks_off()
-    ax.legend()
-    return figure
-
-
 def clusters():
     """Write the map that the blocks of a page draw, without the texts of its points."""
     page, names = Path(__file__).parent / "tasks/clustering.md", {}
@@ -112,7 +93,7 @@ def clusters():
 def main():
     clusters()
     mpl.use("svg")
-    for draw in (cosines, spectrum, coarse):
+    for draw in (cosines, spectrum):
         for ink, suffix in (("black", ""), ("white", "-dark")):
             with plt.rc_context(STYLE | dict.fromkeys(INKED, ink)):
                 figure = draw(ink)

@@ -6,10 +6,10 @@ A table stands right below a comment with its name, ``<!-- table: steps -->``. T
 of that name stands in ``results/tables/``, in the file that has the name of the page::
 
     [steps]
-    files: comparison-e5.csv comparison-minilm.csv
-    cells: Banking77/R-precision
-    columns: step | comparison-e5 as e5 | comparison-minilm as MiniLM
-    rows: raw | PCA(128) as `PCA(128)` | smoothed/**{value}**
+    files: baselines.csv
+    cells: groups known/Banking77
+    columns: step | e5 | minilm as MiniLM
+    rows: raw | PCA(groups) as `PCA(groups)` | skcalib/**{value}**
 
 A description of files alone shows them as they are. Otherwise columns and rows say which cells
 are shown.

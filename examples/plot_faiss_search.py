@@ -26,7 +26,6 @@ import numpy as np
 
 from skcalib import BertEncoder, Whitening
 from skcalib.datasets import fetch_sts, load_toy_sts, minilm_path
-from skcalib.export import to_faiss
 
 if os.environ.get("SKCALIB_DATA"):
     name = "STS-B"
@@ -45,21 +44,28 @@ print(f"{len(corpus)} sentences of {name}, {len(queries)} queries")
 
 
 # %%
-# ``to_faiss(whitening, normalize=True)`` returns an index that works in three steps: it whitens
-# a vector, scales it to unit length, and compares it with the others by inner product, which is
-# then the cosine. Without the second step, long vectors would come first instead of similar
-# ones. The search is exact with any number of dimensions. ``noise="auto"`` is regularization:
-# directions that are mostly noise fade. Exact whitening, ``Whitening()``, would amplify them.
+# The index works in three steps: it whitens a vector, scales it to unit length, and compares it
+# with the others by inner product, which is then the cosine. Without the second step, long
+# vectors would come first instead of similar ones. The search is exact with any number of
+# dimensions. ``noise="auto"`` is regularization: directions that are mostly noise fade. Exact
+# whitening, ``Whitening()``, would amplify them.
 
 
 def index_of(whitening=None):
     """Return an index of the corpus that accepts raw vectors."""
+    width = corpus.shape[1]
     if whitening:
-        index = to_faiss(whitening, normalize=True)
-    else:
-        width = corpus.shape[1]
-        unit = faiss.NormalizationTransform(width, 2.0)
-        index = faiss.IndexPreTransform(unit, faiss.IndexFlatIP(width))
+        linear = whitening.linear_map()
+        d, width = linear.projection.shape
+        bias = linear.bias - linear.mean @ linear.projection
+        whiten = faiss.LinearTransform(d, width, True)
+        faiss.copy_array_to_vector(linear.projection.T.astype(np.float32).ravel(), whiten.A)
+        faiss.copy_array_to_vector(bias.astype(np.float32), whiten.b)
+        whiten.is_trained = True
+    unit = faiss.NormalizationTransform(width, 2.0)
+    index = faiss.IndexPreTransform(unit, faiss.IndexFlatIP(width))
+    if whitening:
+        index.prepend_transform(whiten)
     index.add(corpus)
     return index
 

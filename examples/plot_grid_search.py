@@ -220,5 +220,5 @@ Saved in the current folder:
   best_pipeline.joblib  the pipeline of the first row, from texts to vectors
 Try next:
   your own texts        joblib.load("best_pipeline.joblib").transform(["a text", "another"])
-  without grades        skcalib calibrate minilm your_texts.txt --output calibrated
+  without grades        skcalib compare minilm your_texts.txt --save pipeline.joblib
   each part, explained  docs/user_guide.md; by task: docs/tasks/index.md""")

@@ -31,6 +31,7 @@ import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.covariance import LedoitWolf
 from sklearn.model_selection import KFold, ValidationCurveDisplay, cross_val_score
 from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import Pipeline
@@ -38,7 +39,6 @@ from sklearn.pipeline import Pipeline
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib.datasets import fetch_sts, load_toy_sts, minilm_path
 from skcalib.inspection import word_embeddings
-from skcalib.monitoring import mahalanobis
 
 if os.environ.get("SKCALIB_DATA"):
     name = "STS-B dev"
@@ -155,17 +155,17 @@ for label, layer in (("embedding layer", 0), ("last layer, fine-tuned", -1)):
 #
 # How to detect other texts
 # -------------------------
-# :func:`~skcalib.monitoring.mahalanobis` detects texts that are unlike those of the fit. It
-# returns their squared distance from the mean, in units of the spread. Texts of the right kind
+# The Mahalanobis distance detects texts that are unlike those of the fit. It is their squared
+# distance from the mean, in units of the spread. Texts of the right kind
 # that the fit did not see determine the threshold, here the 95th percentile.
 
-whitening = Whitening(noise="auto").fit(sources["sentences"])
-new_sentences = mahalanobis(whitening, encoder.transform(aside))
+gaussian = LedoitWolf().fit(sources["sentences"])
+new_sentences = gaussian.mahalanobis(encoder.transform(aside))
 threshold = np.percentile(new_sentences, 95)
 print(f"{'':16}{'median distance²':>18}{'beyond, %':>12}")
 for label, distances in (
     ("new sentences", new_sentences),
-    ("words", mahalanobis(whitening, vectors)),
+    ("words", gaussian.mahalanobis(vectors)),
 ):
     beyond = 100 * np.mean(distances > threshold)
     print(f"{label:16}{np.median(distances):18.0f}{beyond:12.0f}")

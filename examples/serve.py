@@ -4,8 +4,8 @@
     curl --json '{"texts": ["How do I top up?"]}' localhost:8000/vectors
     curl localhost:8000/health
 
-`skcalib calibrate` writes `pipeline.joblib`. Load such a file only from people you trust,
-because unpickling runs code.
+`skcalib compare MODEL TEXTS --save pipeline.joblib` writes such a file. Load it only from
+people you trust, because unpickling runs code.
 """
 
 import argparse

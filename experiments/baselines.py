@@ -1,369 +1,362 @@
-"""Three lines or the package: each job beside what a user would write with scikit-learn.
+"""Each job by skcalib and by the strongest few lines that one would write with scikit-learn.
 
-One row a set and step, with the difference of skcalib to that step and the interval of 95 % of
-a paired bootstrap over pairs, texts, queries or draws. The rows "mean" have the mean over the
-sets and encoders of a job, the interval of the mean difference over these, by Student's t, and
-the worst difference.
+A row has a set and a step, the difference of "skcalib" to that step, and the interval of 95 %
+of a paired bootstrap over pairs, texts, queries or draws. Rows of the set "mean" have the mean
+over the sets of a job, of one encoder or of all, the interval of the mean difference over these
+sets, by Student's t, and the worst difference. In the place of an encoder, "strongest" marks
+the line with the best mean of all. Further settings of skcalib are steps such as "skcalib,
+many". "near" adds the mean of a vector's ten nearest fitted vectors, in three lines of NumPy,
+and "smoothed" is `NeighborSmoothing`.
 
-- "similarity": Spearman's rho on the seven STS sets, fitted on STS-B's training sentences.
-  "raw model" is SmolLM2: three lines follow the mean of its last layer, and skcalib is what
-  `CalibrationSearch` chooses among nine layers and four poolings. "trained model" has the
-  default.
-- "groups unknown", "groups known": R-precision on six labeled sets, fitted on training texts;
-  known is their number, and skcalib smooths. "clusters" is the mutual information of `KMeans`,
-  in smoothed vectors. "raw model, groups known" has the mean of the first and the
-  last layer of SmolLM2 and 500 texts, on four sets.
-- "search": nDCG@10 of queries, of ten collections, with a bank of 100 others or none.
+- "similarity": Spearman's rho on the seven STS sets, fitted on STS-B's training sentences. All
+  steps have the same features of the raw model, SmolLM2.
+- "groups": R-precision on labeled sets, fitted on up to 4,000 training texts, and 500 with the
+  raw model. "known" is their number. "others fitted" fits texts of other groups.
+- "clusters": mutual information of `KMeans`, which knows the number of groups.
+- "odd texts": area under the ROC curve, for texts of groups that were not fitted.
+- "search": nDCG@10 of queries, with a bank of 100 other queries or none. "the means" are
+  subtracted: that of the documents from documents, and that of the bank from queries. "0.5
+  characters" adds half of the cosine of TF-IDF vectors of two to four characters. "long
+  documents" have 1,200 words, more than the encoders read.
 - "answers": mean of the share of questions answered right and of those without an answer that
-  get none, promised 5 % false ones. The three lines take the quantile of each stored
-  question's largest cosine with one that has another answer.
-- "names", "three labels": accuracy by the names of classes, and by three labels of each; in
-  skewed sets the mean of accuracy and balanced accuracy.
+  get none, promised 5 % false ones. The limit is the quantile of each stored question's largest
+  cosine with one that has another answer.
+- "names", "three labels", "three labels and names": accuracy; in skewed sets the mean of
+  accuracy and balanced accuracy.
 - "no class": mean of the shares of texts kept of known classes and rejected of others.
-- "matches", "copies": F1 of the listed pairs, half of both lists with partners, five draws, by
-  the default of `Matcher`, 5 % false ones, and by 10 %; and of planted copies among 4,000
-  texts, without an interval.
 - "languages": share of a sentence's translations among its nearest, in one pool of four
   languages, after a map fitted on other sentences and their languages.
-- "another model": R-precision of queries by a new model in the index of the old one, after
-  1,000 pairs.
 - "rate": how well a threshold for one false pair in a thousand keeps it on other texts, the
   smaller of the rates divided by the larger.
 """
 
+import re
 import warnings
 
 import answers
-import duplicates
 import languages
-import matches
 import numpy as np
 import raw_depths
-import raw_search
 import raw_sts
-import rejections
 import search
-from classes import Bench
-from data import SETS, STS, labeled, pairs, sentences
+from classes import ODD, Bench, by_lines, kinds_of, rejections
+from contenders import OURS, for_groups, for_known_groups, for_similarity
+from data import SETS, STS, labeled, sentences, side
 from measures import codes_of, correlations, ndcg, precisions, unit
-from scipy.linalg import orthogonal_procrustes
 from scipy.stats import t
-from sklearn.base import clone
 from sklearn.cluster import KMeans
-from sklearn.decomposition import PCA
+from sklearn.covariance import LedoitWolf
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression, RidgeCV
-from sklearn.metrics import normalized_mutual_info_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.metrics import normalized_mutual_info_score, roc_auc_score
+from sklearn.neighbors import NearestNeighbors
 
 from skcalib import (
-    CalibrationSearch,
-    Duplicates,
     NearestAnswer,
-    NeighborSmoothing,
+    NormalizingFlow,
     SimilarityScale,
-    SpaceAligner,
     TextEncoder,
-    Whitening,
 )
 
-OURS, TEXTS, RESAMPLES = "skcalib", 2000, 1000
-ENCODERS = "minilm", "e5"
+RESAMPLES = 1000
+TRAINED = "minilm", "e5"
+RAW = {  # features for pairs, and pooling and layers of the same features for groups
+    "smollm2, mean": ("last", "mean", -1),
+    "smollm2, first and last layer": ("first_last", "mean", "first_last"),
+    "smollm2, last token": ("last token, prompt", "last, prompt", -1),
+}
+CLUSTERED = (
+    "raw",
+    "StandardScaler",
+    "raw, near",
+    "PCA(128), near",
+    OURS,
+    "skcalib, not smoothed",
+)
+MEANS = {"cosine": 0, "half of the means": 0.5, "the means": 1}
+RAW_SETS = "Banking77", "news", "biomedical", "emotions", "intents", "assistants"
 
 
 def rows(encode, options):
     warnings.simplefilter("ignore", UserWarning)  # of few texts, no pair, a shift
-    found = {}
-    for job, task in TASKS.items():
+    for job, (task, names) in TASKS.items():
         if options.only and job not in options.only:
             continue
-        for name in ("smollm2",) if job.startswith("raw") else ENCODERS:
-            for data, score, steps in task(encode.named(name), options):
-                ours = np.array(steps[OURS])
+        cells = {}
+        for name in names:
+            if options.encoder not in (None, name):
+                continue
+            for data, score, steps in task(encoder_of(job, name, encode, options), options):
                 for step, samples in steps.items():
-                    gains = ours - samples
-                    place = job, score, step
-                    found.setdefault(place, []).append((samples[0], gains[0]))
-                    yield row(job, name, data, score, step, samples[0], gains)
-    for (job, score, step), cells in found.items():
-        value, gain = np.mean(cells, axis=0)
-        gains = np.array(cells)[:, 1]
-        half = t.ppf(0.975, len(gains) - 1) * gains.std(ddof=1) / len(gains) ** 0.5
-        known = {"job": job, "encoder": "all", "data": "mean", "score": score, "step": step}
-        known |= {"value": f"{value:.1f}"}
-        if step != OURS:
-            ends = {"low": gain - half, "high": gain + half, "worst": gains.min()}
-            known |= {key: f"{v:+z.1f}" for key, v in ({"difference": gain} | ends).items()}
-        yield known
+                    gains = np.subtract(steps[OURS], samples)
+                    for group in (name, "all"):
+                        of_sets = cells.setdefault((group, score), {}).setdefault(step, [])
+                        of_sets.append((samples[0], gains[0]))
+                    yield row((job, name, data, score, step), samples[0], gains[:1], gains[1:])
+        yield from means(job, cells)
 
 
-def row(job, encoder, data, score, step, value, gains):
-    known = {"job": job, "encoder": encoder, "data": data, "score": score, "step": step}
-    known |= {"value": f"{value:.1f}"}
-    if step == OURS:
-        return known
-    known["difference"] = f"{gains[0]:+z.1f}"
-    if len(gains) > 1:
-        low, high = np.quantile(gains[1:], (0.025, 0.975))
-        known |= {"low": f"{low:+z.1f}", "high": f"{high:+z.1f}"}
-    return known
+def means(job, cells):
+    """Yield the means of a job, and again that of the strongest line."""
+    for (group, score), steps in cells.items():
+        values = {step: np.transpose(of_sets) for step, of_sets in steps.items()}
+        for step, (value, gains) in values.items():
+            yield row((job, group, "mean", score, step), value.mean(), gains)
+        if group == "all":
+            lines = [step for step in values if not re.search("skcalib|smoothed", step)]
+            best = max(lines, key=lambda step: values[step][0].mean())
+            value, gains = values[best]
+            yield row((job, "strongest", "mean", score, best), value.mean(), gains)
 
 
-def drawn(steps):
-    """Means of values of each text, query or draw, times 100, and of resamples of these."""
+def row(place, value, gains, resamples=()):
+    """Return a row with the mean gain and its interval, of resamples or over sets."""
+    cells = dict(zip(("job", "encoder", "data", "score", "step"), place, strict=True))
+    cells["value"] = f"{value:.1f}"
+    if place[-1] == OURS:
+        return cells
+    numbers = {"difference": np.mean(gains)}
+    if len(resamples):
+        numbers["low"], numbers["high"] = np.quantile(resamples, (0.025, 0.975))
+    elif len(gains) > 1:
+        half = t.ppf(0.975, len(gains) - 1) * np.std(gains, ddof=1) / len(gains) ** 0.5
+        numbers |= {"low": np.mean(gains) - half, "high": np.mean(gains) + half}
+        numbers["worst"] = np.min(gains)
+    return cells | {key: f"{number:+z.1f}" for key, number in numbers.items()}
+
+
+def resampled(steps):
+    """Means of the values of texts, queries or draws, times 100, and of resamples of these."""
     n = len(next(iter(steps.values())))
-    rng = np.random.default_rng(0)
-    rows = rng.integers(n, size=(RESAMPLES, n))
+    places = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
     return {
-        step: 100 * np.r_[np.mean(values), np.asarray(values)[rows].mean(axis=1)]
+        step: 100 * np.r_[np.mean(values), np.asarray(values)[places].mean(axis=1)]
         for step, values in steps.items()
     }
 
 
-# Vectors: what a user writes after an encoder, by name.
+def balanced(first, second):
+    """Weight two groups of hits so that their mean is the mean of both shares."""
+    n = len(first) + len(second)
+    return np.r_[
+        np.multiply(first, n / len(first) / 2), np.multiply(second, n / len(second) / 2)
+    ]
 
 
-def after(n_groups=None):
-    steps = {
-        "raw": FunctionTransformer(),
-        "mean subtracted": StandardScaler(with_std=False),
-        "PCA(128)": PCA(128, random_state=0),
-        "PCA(whiten=True)": PCA(whiten=True),
-    }
-    if n_groups is not None:
-        steps["PCA(groups)"] = PCA(n_groups, random_state=0)
-    return steps
+def encoder_of(job, name, encode, options):
+    """Return what encodes texts: a trained encoder, or features of a raw language model."""
+    if name in TRAINED:
+        return encode.named(name)
+    model, (feature, pooling, layers) = encode.named("smollm2"), RAW[name]
+    if job.endswith("similarity"):
+        stored = raw_sts.stored(model, options, **raw_sts.FEATURES[feature])
+    else:
+        stored = raw_depths.stored(model, options, pooling, layers=layers)
+    stored.fit([""])
+    return lambda texts: stored.transform(list(texts))
 
 
-def calibration(n_groups=None):
-    default = Whitening(noise="auto", n_groups=n_groups)
-    return default if n_groups is None else make_pipeline(default, NeighborSmoothing())
+def is_raw(encode):
+    return not hasattr(encode, "named")
 
 
-def graded(vectors_of, more, ours=None):
+# Vectors.
+
+
+def graded(encode, options):
     """Spearman's rho of each STS set, by step, with resamples of its pairs."""
-    fitted = vectors_of(sentences())
-    steps = {name: clone(step).fit(fitted) for name, step in (after() | more).items()}
+    fitted = encode(sentences())
+    steps = {step: map_.fit(fitted) for step, map_ in for_similarity().items()}
     for name in STS:
-        both, grades = pairs(name)
-        sides = [vectors_of(side) for side in both.T]
-        mapped = {step: [map_.transform(X) for X in sides] for step, map_ in steps.items()}
-        if ours is not None:
-            mapped[OURS] = [ours.transform(list(side)) for side in both.T]
-        cosines = np.array([(unit(A) * unit(B)).sum(axis=1) for A, B in mapped.values()])
-        rng, n = np.random.default_rng(0), len(grades)
+        both, grades = raw_sts.drawn_pairs(name, options.most)
+        sides = [encode(texts) for texts in both.T]
+        mapped = ([unit(map_.transform(X)) for X in sides] for map_ in steps.values())
+        cosines = np.array([(A * B).sum(axis=1) for A, B in mapped])
         samples = [correlations(grades, cosines)]
-        for rows in rng.integers(n, size=(200, n)):
-            samples.append(correlations(grades[rows], cosines[:, rows]))
-        yield name, "Spearman", dict(zip(mapped, 100 * np.transpose(samples), strict=True))
+        for places in np.random.default_rng(0).integers(len(grades), size=(200, len(grades))):
+            samples.append(correlations(grades[places], cosines[:, places]))
+        yield name, "Spearman", dict(zip(steps, 100 * np.transpose(samples), strict=True))
 
 
-def of_raw_model(encode, options):
-    """Three lines take the last layer, which the model declares, and skcalib chooses."""
-    tried = CalibrationSearch(raw_depths.stored(encode, options), **raw_search.SEARCH)
-    chosen = tried.fit(list(sentences(400))).best_estimator_
-    chosen = clone(chosen).set_params(encode__memory=None).fit(list(sentences()))
-    last = raw_sts.stored(encode, options, **raw_sts.FEATURES["last"]).fit([""])
-    whitened = {"PCA(256, whiten=True)": PCA(256, whiten=True)}
-    return graded(lambda texts: last.transform(list(texts)), whitened, chosen)
+def sets_of(encode):
+    """Yield a name, vectors to fit on, vectors to score, and the groups of these."""
+    size = (500, 500) if is_raw(encode) else (4000, 2000)
+    for name in RAW_SETS if is_raw(encode) else SETS:
+        if name == "assistants":
+            known = side(name)
+            fitted, texts, codes = known["fit"], known["texts"], codes_of(known["labels"])
+        else:
+            fitted, texts, codes = raw_depths.texts_of(name, *size)
+        yield name, encode(fitted), encode(texts), codes_of(codes)
 
 
-def of_raw_groups(encode, options):
-    encoder = raw_depths.stored(encode, options, layers="first_last").fit([""])
-    for name in raw_depths.SETS[1:]:
-        fitted, texts, codes = raw_depths.texts_of(name)
-        yield of_groups(name, *map(encoder.transform, (fitted, texts)), codes, True)
+def few_fitted(encode):
+    for name, fitted, vectors, codes in sets_of(encode):
+        yield name, fitted[:200], vectors, codes
 
 
-def of_trained_model(encode, options):
-    return graded(encode, {OURS: Whitening(noise="auto")})
+def others_fitted(encode):
+    """Of half of the groups texts are fitted, and of the others scored."""
+    for name in ODD:
+        (texts, labels), (new, of_new) = (
+            labeled(name, "train", 4000),
+            labeled(name, "test", 2000),
+        )
+        groups = np.random.default_rng(0).permutation(np.unique(labels))
+        is_scored, kept = (np.isin(of, groups[: len(groups) // 2]) for of in (labels, of_new))
+        yield name, encode(texts)[~is_scored], encode(new)[kept], codes_of(of_new[kept])
 
 
-def grouped(is_known):
+def grouped(steps_for, sets=sets_of):
     def task(encode, options):
-        for name in SETS:
-            yield of_groups(name, *set_of(encode, name), is_known)
+        for name, fitted, vectors, codes in sets(encode):
+            values, same = {}, codes[:, None] == codes
+            for step, model in steps_for(codes.max() + 1).items():
+                units = unit(model.fit(fitted).transform(vectors))
+                values[step] = precisions(units @ units.T, same)
+            yield name, "R-precision", resampled(values)
 
     return task
 
 
-def of_groups(name, fitted, vectors, codes, is_known):
-    n_groups, same = (codes.max() + 1 if is_known else None), codes[:, None] == codes
-    steps, values = after(n_groups) | {OURS: calibration(n_groups)}, {}
-    for step, model in steps.items():
-        units = unit(clone(model).fit(fitted).transform(vectors))
-        values[step] = precisions(units @ units.T, same)
-    return name, "R-precision", drawn(values)
+def for_any_groups(n_groups):
+    return for_groups()
 
 
 def clusters(encode, options):
-    for name in SETS:
-        fitted, vectors, codes = set_of(encode, name)
+    for name, fitted, vectors, codes in sets_of(encode):
         n_groups, values = codes.max() + 1, {}
-        ours = make_pipeline(Whitening(noise="auto"), NeighborSmoothing())
-        for step, model in (after(n_groups) | {OURS: ours}).items():
-            units = unit(clone(model).fit(fitted).transform(vectors))
+        known, steps = for_known_groups(n_groups), for_groups()
+        steps = {step: steps[step] for step in CLUSTERED}
+        steps |= {step: known[step] for step in ("PCA(groups)", "PCA(groups), near")}
+        steps["skcalib, n_groups"] = known[OURS]
+        for step, model in steps.items():
+            units = unit(model.fit(fitted).transform(vectors))
             seeds = (KMeans(n_groups, n_init=3, random_state=seed) for seed in range(5))
-            found = [normalized_mutual_info_score(codes, s.fit_predict(units)) for s in seeds]
-            values[step] = [100 * np.mean(found)]
+            agreed = [normalized_mutual_info_score(codes, s.fit_predict(units)) for s in seeds]
+            values[step] = [100 * np.mean(agreed)]
         yield name, "mutual information", values
 
 
-def set_of(encode, name):
-    """Vectors to fit on, vectors to score, and the groups of these, each of two or more."""
-    fitted, texts, codes = raw_depths.texts_of(name, 4000, TEXTS)
-    return encode(fitted), encode(texts), codes_of(codes)
+def odd(encode, options):
+    for name in ODD:
+        pool, _, usual, of_kinds = kinds_of(name)
+        fitted, usual = encode(pool), encode(usual)
+        neighbors = NearestNeighbors(n_neighbors=5, metric="cosine").fit(fitted)
+        covariance, flow = LedoitWolf().fit(fitted), NormalizingFlow(random_state=0).fit(fitted)
+        scores = {
+            "nearest neighbors": lambda X, of=neighbors: of.kneighbors(X)[0].mean(axis=1),
+            "LedoitWolf": covariance.mahalanobis,
+            OURS: lambda X, of=flow: -of.score_samples(X),
+        }
+        for kind, texts in of_kinds.items():
+            X, is_odd = np.vstack([usual, encode(texts)]), np.arange(len(usual) + len(texts))
+            is_odd, values = is_odd >= len(usual), {}
+            for step, score in scores.items():
+                values[step] = [100 * roc_auc_score(is_odd, score(X))]
+            yield name, f"ROC AUC, {kind}", values
 
 
 # Search and answers.
 
 
-def searched(n_bank):
+def searched(n_bank, sets=search.SETS):
     def task(encode, options):
-        for name in search.SETS:
+        for name in sets:
             documents, queries, grades, _ = search.collection(encode, name)
             answered = np.flatnonzero(grades.any(axis=1))
             order = np.random.default_rng(0).permutation(answered)
-            bank, asked = order[: len(order) // 2][:n_bank], order[len(order) // 2 :]
-            if n_bank and len(bank) < n_bank:
+            bank, scored = order[: len(order) // 2][:n_bank], order[len(order) // 2 :]
+            if len(bank) < n_bank:
                 continue
-            texts, bank = [queries[i] for i in asked], [queries[i] for i in bank]
-            by_side = {True: lambda x: unit(encode(x, True)), False: lambda x: unit(encode(x))}
-            D, Q = by_side[True](documents), by_side[False](texts)
-            words = search.bm25(documents, texts)
-            steps = {"raw": Q @ D.T, "BM25": words}
-            steps["reciprocal ranks"] = search.ranks(steps["raw"], words)
-            if bank:
-                mean = by_side[False](bank).mean(axis=0)
-                steps["means subtracted"] = unit(Q - mean) @ unit(D - D.mean(axis=0)).T
-            ours = search.fitted(by_side, documents, bank or None, {})
+            texts, bank = [queries[i] for i in scored], [queries[i] for i in bank]
+            sides = {True: lambda x: unit(encode(x, True)), False: lambda x: unit(encode(x))}
+            steps = line_scores(sides, documents, texts, bank)
+            ours = search.fitted(sides, documents, bank or None, {})
             steps[OURS] = search.scores(ours, texts)
-            values = {step: ndcg(scores, grades[asked]) for step, scores in steps.items()}
-            yield name, "nDCG@10", drawn(values)
+            values = {step: ndcg(scores, grades[scored]) for step, scores in steps.items()}
+            yield name, "nDCG@10", resampled(values)
 
     return task
+
+
+def line_scores(sides, documents, queries, bank):
+    """Return scores of queries with documents, by words, characters and vectors."""
+    D, Q = sides[True](documents), sides[False](queries)
+    center = (sides[False](bank) if bank else np.zeros_like(Q)).mean(axis=0)
+    n_grams = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True)
+    spelled = n_grams.fit_transform(documents)
+    spelled = (n_grams.transform(queries) @ spelled.T).toarray()
+    words, steps = search.bm25(documents, queries), {}
+    for share, m in MEANS.items():
+        cosines = unit(Q - m * center) @ unit(D - m * D.mean(axis=0)).T
+        for c in (0, 0.2, 0.3, 0.5):
+            steps[f"{share}, {c} characters"] = cosines + c * spelled
+    steps["raw"] = steps.pop("cosine, 0 characters")
+    return steps | {"BM25": words, "reciprocal ranks": search.ranks(steps["raw"], words)}
 
 
 def answered(encode, options):
     rate = 0.05
     for name in answers.SETS:
         texts, groups = labeled(name, "test")
-        texts, rows = np.unique(texts[: answers.MOST].astype(str), return_index=True)
+        texts, places = np.unique(texts[: answers.MOST].astype(str), return_index=True)
         vectors, values = encode(texts), {}
         for seed in range(answers.DRAWS):
-            draw = answers.Draw(texts, groups[rows], vectors, seed)
+            draw = answers.Draw(texts, groups[places], vectors, seed)
             known = np.array([truth is not None for truth in draw.truth])
-            stored, asked = unit(draw.encode(draw.stored)), unit(draw.encode(draw.scored))
-            unlike = np.where(draw.answers[:, None] != draw.answers, stored @ stored.T, -1)
-            cosines = asked @ stored.T
-            limit = np.quantile(unlike.max(axis=1), 1 - rate)
-            nearest = draw.answers[cosines.argmax(axis=1)].astype(object)
-            predicted = {"raw": nearest, "quantile": nearest.copy()}
-            predicted["quantile"][cosines.max(axis=1) <= limit] = None
+            stored, new = draw.encode(draw.stored), draw.encode(draw.scored)
+            predicted = {}
+            for step, shift in {"raw": 0, "mean subtracted": stored.mean(axis=0)}.items():
+                S, cosines = unit(stored - shift), unit(new - shift) @ unit(stored - shift).T
+                unlike = np.where(draw.answers[:, None] != draw.answers, S @ S.T, -1)
+                limit = np.quantile(unlike.max(axis=1), 1 - rate)
+                predicted[step] = draw.answers[cosines.argmax(axis=1)].astype(object)
+                predicted[f"{step}, quantile"] = np.where(
+                    cosines.max(axis=1) <= limit, None, predicted[step]
+                )
             model = NearestAnswer(TextEncoder(draw.encode), false_positive_rate=rate)
             model.fit(draw.stored, draw.answers, queries=draw.log)
             predicted[OURS] = model.predict(list(draw.scored))
-            for step, found in predicted.items():
-                right = np.array([a == b for a, b in zip(found, draw.truth, strict=True)])
-                weight = np.where(known, 0.5 / known.mean(), 0.5 / (~known).mean())
-                values.setdefault(step, []).append(right * weight)
-        yield name, "right", drawn({s: np.concatenate(v) for s, v in values.items()})
+            for step, of_step in predicted.items():
+                right = np.array([a == b for a, b in zip(of_step, draw.truth, strict=True)])
+                values.setdefault(step, []).append(balanced(right[known], right[~known]))
+        yield name, "right", resampled({s: np.concatenate(v) for s, v in values.items()})
 
 
 # Classes.
 
 
-def of_names(encode, options):
-    for name in SETS:
-        if name == "biomedical":  # whose topics have no names
-            continue
-        bench = Bench(encode, name)
-        hits = {
-            step: bench.hits(bench.nearest_name(model, moves=step != "raw"))
-            for step, model in after(len(bench.classes)).items()
-        }
-        yield name, "accuracy", drawn(hits | {OURS: bench.hits(bench.ours(bench.pool))})
+def classified(n_labels, are_named):
+    def task(encode, options):
+        for name in SETS:
+            if are_named and name == "biomedical":  # whose topics have no names
+                continue
+            bench, hits = Bench(encode, name), {}
+            for seed in range(3 if n_labels else 1):
+                known = bench.drawn(n_labels, seed)
+                predicted = by_lines(bench, known, are_named)
+                names = None if are_named else ()
+                predicted[OURS] = bench.ours(bench.pool, known, names=names)
+                for step, labels in predicted.items():
+                    hits.setdefault(step, []).append(bench.hits(labels))
+            yield name, "accuracy", resampled({s: np.mean(h, axis=0) for s, h in hits.items()})
 
-
-def of_labels(encode, options):
-    for name in SETS:
-        bench, hits = Bench(encode, name), {}
-        pool, new = unit(bench.encode(bench.pool)), unit(bench.encode(bench.new))
-        for seed in range(4):
-            known = bench.drawn(3, seed)
-            labels = bench.pool_labels[known]
-            means = [pool[known][labels == c].mean(axis=0) for c in bench.classes]
-            logistic = LogisticRegression(C=10, max_iter=2000).fit(pool[known], labels)
-            for step, predicted in {
-                "nearest mean": bench.classes[(new @ unit(means).T).argmax(axis=1)],
-                "logistic regression": logistic.predict(new),
-                OURS: bench.ours(bench.pool, known, names=()),
-            }.items():
-                hits.setdefault(step, []).append(bench.hits(predicted))
-        means = {step: np.mean(hit, axis=0) for step, hit in hits.items()}
-        yield name, "accuracy", drawn(means)
+    return task
 
 
 def of_no_class(encode, options):
-    for name in rejections.SETS:
+    for name in ODD:
         values = {}
-        for step, kept, _, rejected in rejections.draws(encode, name):
-            for odd, of_kind in rejected.items():
-                found = values.setdefault(odd, {}).setdefault(
-                    {"ours": OURS}.get(step, step), []
-                )
-                weights = np.repeat([0.5, 0.5], [len(kept), len(of_kind)])
-                weights[: len(kept)] *= len(weights) / len(kept)
-                weights[len(kept) :] *= len(weights) / len(of_kind)
-                found.append(np.r_[kept, of_kind] * weights)
-        for odd, of_steps in values.items():
+        for step, kept, rejected in rejections(encode, name):
+            for kind, of_kind in rejected.items():
+                draws = values.setdefault(kind, {}).setdefault(step, [])
+                draws.append(balanced(kept, of_kind))
+        for kind, of_steps in values.items():
             means = {step: np.mean(hits, axis=0) for step, hits in of_steps.items()}
-            yield f"{name}, {odd}", "balanced accuracy", drawn(means)
+            yield name, f"balanced accuracy, {kind}", resampled(means)
 
 
-# Lists.
-
-
-def matched(encode, options):
-    for name in (*matches.MATCHES, "records"):
-        first, second, A, B = matches.partners(encode, name)
-        values = {}
-        for seed in range(matches.DRAWS):
-            a, b, truth = matches.draw(len(first), "half of both", np.random.default_rng(seed))
-            texts = [first[i] for i in a], [second[i] for i in b]
-            for step, listed in matches.contenders(A[a], B[b], *texts).items():
-                right = np.sum((listed >= 0) & (listed == truth))
-                f1 = 2 * right / max(1, np.sum(listed >= 0) + np.sum(truth >= 0))
-                values.setdefault(step.replace("Matcher", OURS), []).append(f1)
-        yield name, "F1", drawn(values)
-
-
-def copied(encode, options):
-    for data, name in duplicates.SETS.items():
-        texts, _ = labeled(name, "train", 2 * duplicates.N_TEXTS)
-        texts = np.unique([text.strip() for text in texts])
-        texts = np.random.default_rng(0).permutation(texts)[: duplicates.N_TEXTS].tolist()
-        for plant, everything, planted in duplicates.plants(texts):
-            if plant == "renumbered":  # which are no copies
-                continue
-            units = unit(encode(everything))
-            n_grams = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5))
-            spelled = n_grams.fit_transform(everything)
-            near = {"raw 0.9": units @ units.T > 0.9}
-            near["characters 0.8"] = (spelled @ spelled.T).toarray() > 0.8
-            listed = {step: np.argwhere(np.triu(is_near, 1)) for step, is_near in near.items()}
-            by_text = dict(zip(everything, units, strict=True))
-            encoder = TextEncoder(lambda asked, of=by_text: np.array([of[t] for t in asked]))
-            listed[OURS] = Duplicates(encoder).fit(everything).pairs_
-            truth, values = set(map(tuple, np.sort(planted, axis=0).T.tolist())), {}
-            for step, found in listed.items():
-                right = len(truth & set(map(tuple, np.sort(found, axis=1).tolist())))
-                values[step] = [100 * 2 * right / (len(truth) + len(found))]
-            yield f"{data}, {plant}", "F1", values
-
-
-# Languages, models, rates.
+# Languages and rates.
 
 
 def of_languages(encode, options):
@@ -371,69 +364,48 @@ def of_languages(encode, options):
     X, Z = encode(fitted), encode(pool)
     means = {group: X[groups == group].mean(axis=0) for group in languages.TASKS}
     of_pool = np.repeat(list(languages.TASKS), len(pool) // len(languages.TASKS))
+    each = Z - np.array([means[group] for group in of_pool])
     steps = {
         "raw": Z,
         "mean subtracted": Z - X.mean(axis=0),
-        "mean of each language subtracted": Z - np.array([means[group] for group in of_pool]),
+        "mean of each language subtracted": each,
         OURS: languages.erased(X, groups).transform(Z),
     }
-    found = {step: languages.hits(vectors, text) for step, vectors in steps.items()}
-    yield "STS-B", "translations found", drawn(found)
-
-
-def another_model(encode, options):
-    old, new = encode, encode.named(*(set(ENCODERS) - {encode.name}))
-    for name in SETS:
-        texts, (asked, labels) = labeled(name, "train", 1000)[0], labeled(name, "test", 1000)
-        X, Y, codes = unit(new(texts)), unit(old(texts)), codes_of(labels)
-        queries, stored, same = unit(new(asked)), unit(old(asked)), codes[:, None] == codes
-        carried = {
-            "rotation": queries @ orthogonal_procrustes(X, Y)[0],
-            "RidgeCV": RidgeCV(np.logspace(-3, 3, 13)).fit(X, Y).predict(queries),
-            OURS: SpaceAligner().fit(X, Y).transform(queries),
-        }
-        values = {s: precisions(unit(Z) @ stored.T, same) for s, Z in carried.items()}
-        kept = np.bincount(codes)[codes] > 1
-        yield name, "R-precision", drawn({s: v[kept] for s, v in values.items()})
+    hits = {step: languages.hits(vectors, text) for step, vectors in steps.items()}
+    yield "STS-B", "translations found", resampled(hits)
 
 
 def rate_kept(encode, options):
     rate = 1e-3
     for name in SETS:
-        fitted, (texts, _) = (
-            encode(labeled(name, "train", TEXTS)[0]),
-            labeled(name, "test", TEXTS),
-        )
-        A, B = unit(fitted), unit(encode(texts))
-        upper = np.triu_indices(len(A), 1)
-        limits = {
-            "quantile": np.quantile((A @ A.T)[upper], 1 - rate),
-            OURS: SimilarityScale().fit(A).threshold(rate),
-        }
-        found = (B @ B.T)[np.triu_indices(len(B), 1)]
-        values = {}
-        for step, limit in limits.items():
-            seen = max(np.mean(found >= limit), 1e-12)
-            values[step] = [100 * min(seen / rate, rate / seen)]
+        A, B = (unit(encode(labeled(name, half, 2000)[0])) for half in ("train", "test"))
+        fitted, new = ((X @ X.T)[np.triu_indices(len(X), 1)] for X in (A, B))
+        limits = {"quantile": np.quantile(fitted, 1 - rate)}
+        limits[OURS] = SimilarityScale().fit(A).threshold(rate)
+        seen = {step: max(np.mean(new >= limit), 1e-12) for step, limit in limits.items()}
+        values = {step: [100 * min(s / rate, rate / s)] for step, s in seen.items()}
         yield name, "rate kept", values
 
 
-TASKS = {
-    "raw model": of_raw_model,
-    "raw model, groups known": of_raw_groups,
-    "trained model": of_trained_model,
-    "groups unknown": grouped(False),
-    "groups known": grouped(True),
-    "clusters": clusters,
-    "search, 100 queries": searched(100),
-    "search, no queries": searched(0),
-    "answers": answered,
-    "names": of_names,
-    "three labels": of_labels,
-    "no class": of_no_class,
-    "matches": matched,
-    "copies": copied,
-    "languages": of_languages,
-    "another model": another_model,
-    "rate": rate_kept,
+TASKS = {  # the task of a job, and its encoders
+    "raw model, similarity": (graded, RAW),
+    "raw model, groups unknown": (grouped(for_any_groups), RAW),
+    "raw model, groups known": (grouped(for_known_groups), RAW),
+    "similarity": (graded, TRAINED),
+    "groups unknown": (grouped(for_any_groups), TRAINED),
+    "groups known": (grouped(for_known_groups), TRAINED),
+    "groups unknown, 200 texts fitted": (grouped(for_any_groups, few_fitted), TRAINED),
+    "groups unknown, others fitted": (grouped(for_any_groups, others_fitted), TRAINED),
+    "odd texts": (odd, TRAINED),
+    "clusters": (clusters, TRAINED),
+    "search, 100 queries": (searched(100), TRAINED),
+    "search, no queries": (searched(0), TRAINED),
+    "long documents, 100 queries": (searched(100, ["meetings"]), TRAINED),
+    "answers": (answered, TRAINED),
+    "names": (classified(0, True), TRAINED),
+    "three labels": (classified(3, False), TRAINED),
+    "three labels and names": (classified(3, True), TRAINED),
+    "no class": (of_no_class, TRAINED),
+    "languages": (of_languages, TRAINED),
+    "rate": (rate_kept, TRAINED),
 }

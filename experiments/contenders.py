@@ -1,5 +1,7 @@
-"""What may follow an encoder: common steps, a published one and those of this package."""
+"""What may follow an encoder: a few lines of scikit-learn, and the steps of this package."""
 
+import numpy as np
+from measures import unit
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
@@ -7,42 +9,68 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from skcalib import NeighborSmoothing, Whitening
 
+OURS = "skcalib"
 
-class AllButTheTop(TransformerMixin, BaseEstimator):
-    """Remove mean and d / 100 directions of largest variance (Mu & Viswanath, 2018)."""
+
+class Near(TransformerMixin, BaseEstimator):
+    """Add the mean of the ten nearest fitted vectors: smoothing in three lines of NumPy."""
 
     def fit(self, X, y=None):
-        self.pca_ = PCA(X.shape[1] // 100, random_state=0).fit(X)
+        self.units_ = unit(X)
         return self
 
     def transform(self, X):
-        return X - self.pca_.inverse_transform(self.pca_.transform(X))
+        units = unit(X)
+        nearest = np.argpartition(-units @ self.units_.T, 10)[:, :10]
+        return units + self.units_[nearest].mean(axis=1)
 
 
-def steps(n_groups=None):
-    """Return all steps by name, with those that know the number of groups if there is one."""
-    whitened, smoothing = Whitening(noise="auto"), NeighborSmoothing()
-    found = {
+def pca(n, **params):
+    return PCA(n, random_state=0, **params)
+
+
+def for_similarity():
+    return {
         "raw": FunctionTransformer(),
-        "first 128": FunctionTransformer(lambda X: X[:, :128]),
-        "centered": StandardScaler(with_std=False),
-        "all but the top": AllButTheTop(),
-        "PCA(30)": PCA(30, random_state=0),
-        "PCA(128)": PCA(128, random_state=0),
-        "exact": Whitening(),
-        "whitened": whitened,
-        "whitened to 128": Whitening(128, noise="auto"),
-        "smoothed": make_pipeline(whitened, smoothing),
+        "mean subtracted": StandardScaler(with_std=False),
+        "StandardScaler": StandardScaler(),
+        "PCA(128)": pca(128),
+        "PCA(128, whiten=True)": pca(128, whiten=True),
+        "PCA(256, whiten=True)": pca(256, whiten=True),
+        "skcalib, exact": Whitening(),
+        OURS: Whitening(noise="auto"),
+        "skcalib, many": Whitening(noise="auto", n_groups="many"),
     }
-    if n_groups is not None:
-        grouped = Whitening(noise="auto", n_groups=n_groups)
-        found["PCA(groups)"] = PCA(n_groups, random_state=0)
-        found["n_groups"] = grouped
-        found["n_groups and smoothed"] = make_pipeline(grouped, smoothing)
-    return found
 
 
-def some(names, n_groups=None):
-    """Return those of the steps that are named and known."""
-    known = steps(n_groups)
-    return {name: known[name] for name in names if name in known}
+def for_groups():
+    steps = for_similarity()
+    del steps["PCA(256, whiten=True)"], steps["skcalib, exact"]
+    steps["leading 128"] = FunctionTransformer(lambda X: X[:, :128])
+    steps["skcalib, 128"] = Whitening(128, noise="auto")
+    for step in ("raw", "StandardScaler", "PCA(128)"):
+        steps[f"{step}, near"] = make_pipeline(steps[step], Near())
+        steps[f"{step}, smoothed"] = make_pipeline(steps[step], NeighborSmoothing())
+    steps["skcalib, not smoothed"] = steps[OURS]
+    steps[OURS] = make_pipeline(steps[OURS], NeighborSmoothing())
+    return steps
+
+
+def for_known_groups(n_groups):
+    wide = make_pipeline(StandardScaler(), pca(2 * n_groups))
+    steps = {
+        "raw": FunctionTransformer(),
+        "StandardScaler": StandardScaler(),
+        "PCA(groups)": pca(n_groups),
+        "PCA(groups), near": make_pipeline(pca(n_groups), Near()),
+        "PCA(groups), smoothed": make_pipeline(pca(n_groups), NeighborSmoothing()),
+        "PCA(128), near": make_pipeline(pca(128), Near()),
+        "StandardScaler, PCA(2 groups)": wide,
+        "StandardScaler, PCA(2 groups), near": make_pipeline(wide, Near()),
+        "skcalib, not smoothed": Whitening(noise="auto", n_groups=n_groups),
+    }
+    for step, n in {OURS: n_groups, "half": n_groups // 2, "twice": 2 * n_groups}.items():
+        whitening = Whitening(noise="auto", n_groups=max(n, 2))
+        name = step if step == OURS else f"skcalib, {step} the number"
+        steps[name] = make_pipeline(whitening, NeighborSmoothing())
+    return steps

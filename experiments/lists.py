@@ -10,7 +10,7 @@ nearest neighbors by the encoder.
 dropped, or 393 pairs of STS-B with grade 5. "catalogs" are 600 texts and a version of each with
 all three changes. "characters" lists all pairs with a cosine of 0.8 or more, "raw 0.9" those
 with a cosine of vectors of 0.9 or more, and "scale" those that reach the threshold of a
-`SimilarityScale` for 20 false pairs.
+`SimilarityScale` that 1,000 pairs reach.
 
 A row has true and false pairs, and F1 in percent. Pairs that were not planted count as false,
 although many of them are related.
@@ -97,7 +97,7 @@ def matched(first, second, A, B):
 
 def copied(texts, vectors):
     n, units = len(texts), unit(vectors)
-    threshold = SimilarityScale().fit(vectors).threshold(40 / (n * (n - 1)))
+    threshold = SimilarityScale().fit(vectors).threshold(1000 / (n * (n - 1) / 2))
     near = {
         "characters": characters(texts) >= 0.8,
         "raw 0.9": units @ units.T >= 0.9,

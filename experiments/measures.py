@@ -29,12 +29,6 @@ def precisions(similarity, same):
     return (np.take_along_axis(same, order, axis=1) & among).sum(axis=1) / others
 
 
-def r_precision(vectors, labels):
-    """Mean R-precision, times 100."""
-    units, codes = unit(vectors), codes_of(labels)
-    return 100 * precisions(units @ units.T, codes[:, None] == codes).mean()
-
-
 def correlations(grades, cosines):
     """Spearman's rho of each row of cosines with the grades."""
     return np.corrcoef(rankdata(np.vstack([grades, *cosines]), axis=1))[0, 1:]

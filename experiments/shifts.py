@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skcalib import Whitening
-from skcalib.monitoring import mahalanobis, shift
+from skcalib.monitoring import shift
 
 SETS = "Banking77", "biomedical", "news", "emotions"
 REFERENCE, SIZE, DRAWS = 1000, 400, 20
@@ -54,10 +54,9 @@ def drawn(X, classes, size, share, seed):
 
 def of_sample(old, new, is_new):
     """P-values of the contenders, and the share of new classes among ten texts."""
-    whitening = Whitening(noise="auto").fit(old[::2])
-    axes = PCA(10).fit(old)
+    whitening, axes = Whitening(shrinkage="auto").fit(old[::2]), PCA(10).fit(old)
     scores = [
-        np.column_stack([axes.transform(Z), mahalanobis(whitening, Z)])
+        np.column_stack([axes.transform(Z), (whitening.transform(Z) ** 2).sum(axis=1)])
         for Z in (old[1::2], new)
     ]
     of_axes = [

@@ -35,7 +35,7 @@ from skcalib import (
     model_selection,
     monitoring,
 )
-from skcalib.calibration.flow.estimator import NormalizingFlow
+from skcalib.calibration.flow import NormalizingFlow
 from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.calibration.whitening import Whitening

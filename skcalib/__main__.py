@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from skcalib import __version__
-from skcalib.cli import calibrate, classify, compare
+from skcalib.cli import compare
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,19 +54,13 @@ def _run(arguments: Sequence[str] | None) -> int:
     parser = Parser(prog="skcalib", description="Calibrated sentence vectors, without labels.")
     parser.add_argument("--version", action="version", version=f"skcalib {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
-    for name, module, summary in (
-        ("calibrate", calibrate, "choose layer, pooling and calibration from texts"),
-        ("classify", classify, "classify texts by the names of the classes, or a few labels"),
-        ("compare", compare, "what a calibration gains on your texts, in one table"),
-    ):
-        command = commands.add_parser(name, help=summary)
-        module.add_arguments(command)
-        command.set_defaults(run=module.run)
+    summary = "what a calibration gains on your texts, in one table"
+    compare.add_arguments(commands.add_parser("compare", help=summary))
     options = parser.parse_args(arguments)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda text, *_: print(f"warning: {text}", file=sys.stderr)
-            options.run(options)
+            compare.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, such as ``head``, has what it needs
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -105,6 +105,30 @@ class NotHere:
         raise AttributeError(f"{owner.__name__} has no method {self.name}. {self.instead}")
 
 
+# Classes in files of skops with estimators of skcalib, for ``skops.io.load(trusted=)`` and
+# ``mlflow.sklearn.log_model(skops_trusted_types=)``. Estimators enter themselves; the others
+# are what they keep when fitted.
+TRUSTED_TYPES = [
+    "scipy.sparse._csc.csc_array",
+    "scipy.sparse._csc.csc_matrix",
+    "scipy.sparse._csr.csr_array",
+    "scipy.sparse._csr.csr_matrix",
+    "skcalib.calibration.groups.means.GroupMeans",
+    "skcalib.calibration.map.LinearMap",
+    "skcalib.calibration.moments.Moments",
+    "skcalib.calibration.noise.Regularized",
+    "skcalib.calibration.whitening.Axes",
+    "skcalib.encoders.model.declared.Declared",
+    "skcalib.encoders.recipe.Recipe",
+    "skcalib.encoders.store.VectorStore",
+    "skcalib.model_selection._self_retrieval.SelfRetrieval",
+    "skcalib.similarity.answers.Asked",
+    "skcalib.similarity.classifier.rejection.Standard",
+    "skcalib.similarity.null.PairCounts",
+    "skcalib.similarity.space.TextSpace",
+]
+
+
 class VersionedState:
     """Mixin that stamps an estimator's pickled state with the version of its layout.
 
@@ -114,6 +138,11 @@ class VersionedState:
 
     _state_version = 1
     _learned: tuple[str, ...] = ()  # private attributes that `fit` learns, for `from_scratch`
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith("skcalib."):
+            TRUSTED_TYPES.append(f"{cls.__module__}.{cls.__qualname__}")
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()

@@ -15,7 +15,6 @@ from sklearn.utils._param_validation import (
 )
 from sklearn.utils._param_validation import Interval as _Interval
 from sklearn.utils._param_validation import StrOptions as _StrOptions
-from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import _check_n_features as check_n_features
 
 
@@ -56,11 +55,6 @@ def check_rate(rate: Any, function: str, name: str = "false_positive_rate") -> f
 def check_params(estimator: Any) -> None:
     """Raise the ValueError that `fit` raises for an invalid parameter."""
     estimator._validate_params()
-
-
-def get_output_container(estimator: Any) -> str:
-    """Container of what `transform` returns: "default", "pandas" or "polars"."""
-    return _get_output_config("transform", estimator)["dense"]
 
 
 def forked_from_cuda() -> bool:

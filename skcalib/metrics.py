@@ -4,21 +4,19 @@ All measures work in float64.
 """
 
 from collections.abc import Callable
-from numbers import Integral
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 from scipy.special import logsumexp
-from scipy.stats import entropy
+from scipy.stats import entropy, rankdata
 from sklearn.exceptions import UndefinedMetricWarning
-from sklearn.metrics import make_scorer
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from skcalib.base import warn
 from skcalib.inputs.containers import unmasked
-from skcalib.inputs.labels import labels_of, plain
+from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import distinct
 from skcalib.inputs.vectors import check_vectors, unit_rows
 
@@ -28,10 +26,7 @@ __all__ = [
     "isoscore",
     "mean_cosine",
     "partition_isotropy",
-    "pearson",
-    "pearson_scorer",
     "spearman",
-    "spearman_scorer",
 ]
 
 
@@ -60,35 +55,14 @@ def spearman(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     0.8
     """
     y_true, y_pred = _finite_pair(y_true, y_pred)
-    return _correlation("spearman", _ranks(y_true), _ranks(y_pred))
-
-
-def pearson(y_true: ArrayLike, y_pred: ArrayLike) -> float:
-    """Pearson's linear correlation; constants and errors as in `spearman`.
-
-    Parameters
-    ----------
-    y_true, y_pred : array-like of shape (n_pairs,)
-        Judged and predicted similarity.
-
-    Returns
-    -------
-    r : float
-        In [-1, 1].
-
-    Examples
-    --------
-    >>> from skcalib.metrics import pearson
-    >>> pearson([0, 1, 2], [1, 3, 5])
-    1.0
-    """
-    return _correlation("pearson", *_finite_pair(y_true, y_pred))
-
-
-#: `spearman` as a scorer for ``scoring=``.
-spearman_scorer = make_scorer(spearman)
-#: `pearson` as a scorer for ``scoring=``.
-pearson_scorer = make_scorer(pearson)
+    if (y_true == y_true[0]).all() or (y_pred == y_pred[0]).all():
+        warn(
+            "spearman is not defined if one side is constant; NaN is returned.",
+            UndefinedMetricWarning,
+        )
+        return float("nan")
+    # scipy's spearmanr also computes a p-value.
+    return float(np.corrcoef(rankdata(y_true), rankdata(y_pred))[0, 1])
 
 
 def aggregate(
@@ -281,41 +255,9 @@ def _finite_pair(y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
     check_consistent_length(y_true, y_pred)
     pair = []
     for name, y in [("y_true", y_true), ("y_pred", y_pred)]:
-        column, entries = y, plain(y)
-        dtype: Any = np.float64
-        if isinstance(entries, list | tuple) and all(isinstance(x, Integral) for x in entries):
-            # Large integers, which float64 would merge, stay different.
-            dtype = np.int64 if max(map(abs, entries), default=0) < 2**63 else object
-            column = np.array(entries, dtype)
-        column = column_or_1d(unmasked(column))
+        column = column_or_1d(unmasked(y))
         if column.dtype.kind not in "fiubO":  # neither dates nor str count as numbers
             raise ValueError(f"{name} has dtype {column.dtype}; expected numbers.")
         limits = {"ensure_2d": False, "ensure_min_samples": 2}
-        pair.append(check_array(column, dtype=dtype, input_name=name, **limits))
+        pair.append(check_array(column, dtype=np.float64, input_name=name, **limits))
     return pair
-
-
-def _ranks(y: np.ndarray) -> np.ndarray:
-    """Ranks from 1; ties share their mean rank. Takes Python's large integers, too."""
-    _, place, counts = np.unique(y, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[place]
-
-
-def _correlation(name: str, a: np.ndarray, b: np.ndarray) -> float:
-    if (a == a[0]).all() or (b == b[0]).all():
-        warn(
-            f"{name} is not defined if one side is constant; NaN is returned.",
-            UndefinedMetricWarning,
-        )
-        return float("nan")
-    # scipy's pearsonr also computes a p-value, which takes six times as long.
-    return float(np.corrcoef(_differences(a), _differences(b))[0, 1])
-
-
-def _differences(x: np.ndarray) -> np.ndarray:
-    """Differences from the minimum, scaled to [0, 1]: float64 rounds them less."""
-    exact = x.astype(object)
-    if x.dtype.kind == "f":  # by a power of two, so that no difference overflows
-        exact = np.ldexp(x, -np.frexp(np.abs(x).max())[1])
-    differences = (exact - exact.min()).astype(np.float64)
-    return differences / differences.max()

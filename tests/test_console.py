@@ -16,20 +16,21 @@ of_posix = pytest.mark.skipif(os.name == "nt", reason="signals and redirections 
 @of_posix
 def test_closed_streams_are_no_error(tmp_path):
     code = """
-import sys, numpy as np, skcalib, skcalib.__main__, skcalib.cli.classify as command
+import sys, numpy as np, skcalib, skcalib.__main__, skcalib.cli.compare as command
 assert sys.stdout is sys.stderr is None
 letters = lambda texts: np.array([[text.count(c) + 0.1 for c in "aeinst"] for text in texts])
-encoder = skcalib.TextEncoder(letters)
+encoder = skcalib.TextEncoder(letters, name="letters")
 command.encoder_of = lambda options, **params: encoder
 sys.exit(skcalib.__main__.main())
 """
-    names, output = tmp_path / "names", tmp_path / "output.csv"
-    names.write_text("tin star\nnine notes\nas it is\n")
-    options = [str(names), "--classes", str(names), "-o", str(output)]
-    command = [sys.executable, "-c", code, "classify", "none", *options]
+    texts = tmp_path / "texts"
+    rows = ["tin star", "nine notes", "as it is", "an inn"] * 60
+    texts.write_text("\n".join(f"{row} {i} inside" for i, row in enumerate(rows)))
+    (tmp_path / "labels").write_text("\n".join(rows))
+    options = [str(texts), "--labels", str(tmp_path / "labels")]
+    command = [sys.executable, "-c", code, "compare", "none", *options]
     closed = ["sh", "-c", '"$@" >&- 2>&-', "sh", *command]
     assert subprocess.run(closed, timeout=300).returncode == 0
-    assert len(output.read_text().splitlines()) == 4
 
 
 def test_a_console_that_cannot_show_a_text_shows_its_escape(monkeypatch):
@@ -44,15 +45,13 @@ def test_a_console_that_cannot_show_a_text_shows_its_escape(monkeypatch):
 
 @of_posix
 @pytest.mark.parametrize(
-    ("name", "status", "command"),
+    ("name", "status"),
     [
-        ("SIGINT", 130, "calibrate none toy"),
-        ("SIGTERM", 143, "calibrate none toy"),
+        ("SIGINT", 130),
+        ("SIGTERM", 143),
     ],
 )
-def test_a_signal_ends_the_command_without_a_traceback_or_files(
-    name, status, command, tmp_path
-):
+def test_a_signal_ends_the_command_without_a_traceback_or_files(name, status, tmp_path):
     code = f"""
 import os, signal, sys, skcalib, skcalib.__main__
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may run where it is ignored
@@ -65,7 +64,10 @@ def stop(*_):
 skcalib.BertEncoder.fit = stop
 sys.exit(skcalib.__main__.main())
 """
-    options = [*command.split(), "--output", str(tmp_path / "o")]
+    (tmp_path / "texts").write_text(
+        "\n".join(" ".join(f"{i}.{j}" for j in range(20)) for i in range(60))
+    )
+    options = ["compare", "none", str(tmp_path / "texts"), "--save", str(tmp_path / "o")]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, *options],
         capture_output=True,

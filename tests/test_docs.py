@@ -20,7 +20,8 @@ outputs = load("docs/outputs.py")
 # use them, not other texts. Each graph of MiniLM takes 15 s, so only one page exports any.
 CONTINUED = "change_model.md deployment.md flow.md similarity.md tuning.md"
 CONTINUED += " user_guide.md vectors.md tasks/answers.md tasks/classification.md"
-CONTINUED += " tasks/clustering.md tasks/duplicates.md tasks/search.md tasks/similar.md"
+CONTINUED += " tasks/clustering.md tasks/duplicates.md tasks/matches.md tasks/search.md"
+CONTINUED += " tasks/similar.md"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 

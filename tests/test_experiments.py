@@ -29,7 +29,9 @@ def test_r_precision_is_that_of_evaluate_labeled(groups):
     encoder = TextEncoder(lambda rows: vectors[[int(row) for row in rows]])
     rows = [str(i) for i in range(len(labels))]
     expected = evaluate_labeled(encoder, rows, labels, scores=["R-precision"]).scores[0]
-    assert measures.r_precision(vectors, labels) == pytest.approx(expected[0])
+    units, codes = measures.unit(vectors), measures.codes_of(labels)
+    found = measures.precisions(units @ units.T, codes[:, None] == codes)
+    assert 100 * found.mean() == pytest.approx(expected[0])
 
 
 def test_measures_of_pairs_and_of_queries():

@@ -24,7 +24,7 @@ FLOORS = [
     {"cli"},
 ]
 # The modules of calibration that calibrators share; else each imports only itself.
-SHARED = {"map", "merging", "moments", "noise"}
+SHARED = {"glow", "map", "merging", "moments", "noise", "training"}
 CALIBRATION = {p.stem for p in (ROOT / "calibration").iterdir() if "__" not in p.name}
 
 

@@ -1,6 +1,5 @@
 """Neighbor smoothing: each vector moves toward its nearest neighbors."""
 
-from dataclasses import field
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -9,7 +8,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, clone
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import FloatTransformer, VersionedState, estimator, from_scratch, warn
+from skcalib.base import FloatTransformer, VersionedState, from_scratch, warn
 from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.cosines import EQUAL, rows_in_memory, rows_near
 from skcalib.inputs.vectors import LAST_BIT, SCALED, checked_rows, unit_rows, warn_of_silent
@@ -22,7 +21,6 @@ ZERO = 2 * LAST_BIT
 ALPHA = 3
 
 
-@estimator
 class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, BaseEstimator):
     """Move vectors toward their nearest neighbors: for topics, intents, classes and clusters.
 
@@ -86,11 +84,6 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     True
     """
 
-    n_neighbors: int = 10
-    weight: float = 1.0
-    neighbors: BaseEstimator | None = None
-    vectors_: np.ndarray = field(init=False)
-
     _parameter_constraints = {
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "weight": [Interval(Real, 0, 1e9, closed="both")],
@@ -98,6 +91,17 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     }
 
     _state_version = 5
+    vectors_: np.ndarray
+
+    def __init__(
+        self,
+        n_neighbors: int = 10,
+        weight: float = 1.0,
+        neighbors: BaseEstimator | None = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.weight = weight
+        self.neighbors = neighbors
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=False)
@@ -155,10 +159,8 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         if self.neighbors is not None and len(vectors) > k:
             search = clone(self.neighbors).set_params(n_neighbors=k).fit(vectors)
         self.neighbors_, self.vectors_ = search, vectors
-        self.parameters_: dict[str, Any] = {
-            "n_neighbors": self.n_neighbors,
-            "weight": self.weight,
-        }
+        used: dict[str, Any] = {"n_neighbors": self.n_neighbors, "weight": self.weight}
+        self.parameters_ = used
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -199,8 +201,8 @@ def smoothed(fitted: NeighborSmoothing, unit: np.ndarray) -> np.ndarray:
     k = min(n_neighbors + 1, len(fitted.vectors_))
     row_bytes = 8 * (n_neighbors + 2) * unit.shape[1]
     for chunk in gen_batches(len(unit), rows_in_memory(row_bytes)):
-        asked = unit[chunk].astype(np.float32)
-        rows = rows_near(asked, fitted.vectors_, k, fitted.neighbors_)
+        queries = unit[chunk].astype(np.float32)
+        rows = rows_near(queries, fitted.vectors_, k, fitted.neighbors_)
         out[chunk] = _moved(unit[chunk], fitted.vectors_[rows], rows < 0, **fitted.parameters_)
     return out
 

@@ -1,13 +1,15 @@
 """The command ``skcalib compare``: what a calibration gains on one's own texts."""
 
 import argparse
+import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import joblib
 import numpy as np
 from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import NeighborSmoothing, Whitening
@@ -21,6 +23,7 @@ from skcalib.cli.options import (
     with_labels,
 )
 from skcalib.evaluation._labeled import r_precisions
+from skcalib.export._writing import written_whole
 from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import distinct
 from skcalib.inputs.vectors import unit_rows
@@ -64,38 +67,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     groups = "approximate number of topics or groups; default: the number of labels"
     add("--n-groups", type=int, metavar="K", help=groups)
     add("--n-texts", type=int, default=2000, help="sample of texts; default: 2000")
+    saved = "new file for the recommended pipeline, fitted on all texts, for joblib.load"
+    add("--save", metavar="FILE", help=saved)
     add_state(add)
     add_encoding(add)
     add("-q", "--quiet", action="store_true", help="no progress bar")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the table, and what it recommends."""
-    texts, labels = with_labels(
-        options.texts, options.labels, column=options.column, every=False
-    )
+    """Print the table, what it recommends, and save that."""
+    texts, labels = with_labels(options.texts, options.labels, column=options.column)
     if labels is not None:
         kept = [row for row, label in enumerate(labels) if label is not None]
         texts, labels = [texts[row] for row in kept], [labels[row] for row in kept]
     rng = np.random.default_rng(0)
     rows = rng.permutation(len(texts))[: options.n_texts]
-    texts = [texts[row] for row in rows]
+    sample = [texts[row] for row in rows]
     n_groups = options.n_groups or (None if labels is None else len({*labels}))
-    with folder_for(options.memory) as memory, quiet():
+    with contextlib.ExitStack() as stack:
+        # A file that exists is refused before anything is encoded.
+        file = (
+            stack.enter_context(written_whole(options.save, is_file=True))
+            if options.save
+            else None
+        )
+        memory = stack.enter_context(folder_for(options.memory))
+        stack.enter_context(quiet())
         plain = encoder_of(options, **state_of(options))
         encoder = clone(plain).set_params(memory=memory, verbose=not options.quiet)
         if labels is None:
-            parts, score = list(_by_views(encoder, texts, options.n_texts)), "self-retrieval"
+            parts, score = list(_by_views(encoder, sample, options.n_texts)), "self-retrieval"
         else:
             chosen = [labels[row] for row in rows]
-            parts, score = list(_by_labels(encoder, texts, chosen)), "R-precision"
+            parts, score = list(_by_labels(encoder, sample, chosen)), "R-precision"
         most = min(min(fit.shape) for fit, _ in parts)
         found = []
         for name, step in _candidates(n_groups, most, smooths=labels is not None):
             scores = [scored(clone(step).fit(fit)) for fit, scored in parts]
             found.append(Row(name, step, np.concatenate(scores)))
+        best = _best(found)
+        if file is not None:
+            pipeline = make_pipeline(encoder, *_steps(best)).fit(texts)
+            pipeline[0].set_params(memory=None)  # a folder of this machine
+            joblib.dump(pipeline, file)
     print(_table(found, score))
-    print(f"\n{_advice(found, plain, labels is None)}")
+    print(f"\n{_advice(best, found[0], plain, labels is None)}")
+    if options.save:
+        print(f"\nWrote {options.save}. Load it with joblib.load({options.save!r}).")
 
 
 def _candidates(n_groups: int | None, most: int, smooths: bool) -> list[tuple[str, Any]]:
@@ -104,6 +122,8 @@ def _candidates(n_groups: int | None, most: int, smooths: bool) -> list[tuple[st
     steps = [("raw", FunctionTransformer()), ("mean subtracted", Whitening(power=0))]
     steps += [(f"PCA({k})", PCA(k, random_state=0)) for k in (KEPT,) if k < most]
     steps += [("the default", default), ("graded similarity", _groups("many"))]
+    if smooths:
+        steps.append(("the default, smoothed", make_pipeline(default, NeighborSmoothing())))
     if n_groups is not None:
         if 1 < n_groups < most:
             steps.append((f"PCA({n_groups})", PCA(n_groups, random_state=0)))
@@ -160,18 +180,31 @@ def _table(found: list[Row], score: str) -> str:
     return markdown(["", score, "gain, 95 %"], body)
 
 
-def _advice(found: list[Row], encoder: Any, by_views: bool) -> str:
-    """Return a sentence, and the code to copy."""
+def _best(found: list[Row]) -> Row:
+    """Return the best row, or that of raw vectors if it gains nothing beyond chance."""
     raw, *others = found
     best = max(others, key=lambda row: row.scores.mean())
-    (gain, half), n = best.gain(raw), len(raw.scores)
+    gain, half = best.gain(raw)
+    return best if gain > half else raw
+
+
+def _steps(row: Row) -> list[Any]:
+    """Return the steps of a row, unfitted; those of raw vectors are none."""
+    if isinstance(row.step, FunctionTransformer):
+        return []
+    return [clone(step) for step in getattr(row.step, "named_steps", {"": row.step}).values()]
+
+
+def _advice(best: Row, raw: Row, encoder: Any, by_views: bool) -> str:
+    """Return a sentence, and the code to copy."""
+    n = len(raw.scores)
     blind = (
         "\nThis score does not see topics. Give --labels if you have some." if by_views else ""
     )
-    if gain - half <= 0:
+    if best is raw:
         return f"No step gains beyond chance on {n} texts: keep raw vectors.{blind}"
-    steps = best.step if isinstance(best.step, Pipeline) else [best.step]
-    code = ", ".join(" ".join(repr(step).split()) for step in [encoder, *steps])
+    gain, half = best.gain(raw)
+    code = ", ".join(" ".join(repr(step).split()) for step in [encoder, *_steps(best)])
     return (
         f"Best on {n} texts: {best.name}, {gain:+.1f} ± {half:.1f}.{blind}\n\n"
         f"    make_pipeline({code})"

@@ -1,4 +1,4 @@
-"""Options and files that the commands share."""
+"""Options of the command, and the files that it reads."""
 
 import argparse
 import contextlib
@@ -35,11 +35,6 @@ def add_encoding(add: Callable[..., Any]) -> None:
     add("--memory", help="folder that keeps vectors, so that each text is encoded only once")
 
 
-def names(value: str) -> list[str]:
-    """Names in a list separated by commas."""
-    return [name.strip() for name in value.split(",")]
-
-
 def layers(name: str) -> str | tuple[int, ...]:
     """Return the `layers` of `BertEncoder` for an int, ints joined by "+", or a name."""
     try:
@@ -74,20 +69,19 @@ def texts_in(file: str, column: str | None = None) -> list[str]:
 
 
 def with_labels(
-    file: str, labels: str | None, *, column: str | None = None, every: bool = True
+    file: str, labels: str | None, *, column: str | None = None
 ) -> tuple[list[str], list[str | None] | None]:
     """Texts of a file, and the label of each, if any, from a file or a column of the table.
 
     A file of labels has that of each text in the line of the same number. A blank text is left
-    out together with its label. A label may be blank unless ``every`` text must have one; it is
-    then None.
+    out together with its label. A label may be blank; it is then None.
     """
     if labels is None:
         return texts_in(file, column), None
     if Path(labels).expanduser().is_file():
-        pairs = _lines_beside(_entries(file, column), file, labels, every)
+        pairs = _lines_beside(_entries(file, column), file, labels)
     elif column is not None:
-        pairs = _of_columns(file, column, labels, every)
+        pairs = _of_columns(file, column, labels)
     else:
         raise ValueError(
             f"{labels!r} is no file. Give a file with a line for each text, or, if {file!r} is "
@@ -97,26 +91,21 @@ def with_labels(
     return _not_blank([text for text, _ in kept], file), [label for _, label in kept]
 
 
-def _of_columns(file: str, column: str, labels: str, every: bool) -> list[tuple[str, str]]:
+def _of_columns(file: str, column: str, labels: str) -> list[tuple[str, str]]:
     """Return the texts and labels in two columns of a table."""
     pairs = []
     for place, row in rows_of(Path(file).expanduser(), [column, labels]):
         text, label = _text(place, row[column], column), row[labels]
         pairs.append((text, "" if label is None else str(label).strip()))
-        if every and text and not pairs[-1][1]:
-            raise ValueError(f"{place} has a text, but nothing in {labels!r}. Fill in both.")
     return pairs
 
 
-def _lines_beside(
-    texts: list[str], file: str, labels: str, every: bool
-) -> list[tuple[str, str]]:
+def _lines_beside(texts: list[str], file: str, labels: str) -> list[tuple[str, str]]:
     """Return texts and the lines of the same number of a file of labels."""
     lines = _entries(labels, None)
     pairs = list(zip_longest(texts, lines, fillvalue=""))
     for number, (text, label) in enumerate(pairs, 1):
-        lacks = text and (number > len(lines) or (every and not label))
-        if lacks or (label and number > len(texts)):
+        if (text and number > len(lines)) or (label and number > len(texts)):
             raise ValueError(
                 f"{labels!r} has {label!r:.60} in line {number}, and {file!r} has {text!r:.60} "
                 "there. Give both files a line for each text, in the same order."

@@ -13,19 +13,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import from_scratch, is_fitted, warn
 from skcalib.compat import Interval, StrOptions, _fit_context
-from skcalib.encoders.model.carried import ModelFiles
+from skcalib.encoders.lookup import BLOCK, WithMemory, vectors_of
 from skcalib.encoders.model.declared import declared, wants_prompt
-from skcalib.encoders.model.entries import CONFIG, entries
-from skcalib.encoders.model.files import load, locate
-from skcalib.encoders.poolings import POOLINGS
-from skcalib.encoders.recipe import Recipe
-from skcalib.encoders.resolve import LAYER_NAMES, recipe_for
-from skcalib.encoders.sources import BLOCK, WithMemory, vectors_of
+from skcalib.encoders.model.folder import CONFIG, ModelFiles, entries, locate
+from skcalib.encoders.recipe import LAYER_NAMES, POOLINGS, Recipe, recipe_for
 from skcalib.encoders.store import VectorStore
 from skcalib.inputs.texts import TextTransformer, as_texts, blocks_of
 
 if TYPE_CHECKING:
-    from skcalib.encoders.model.backbone import Backbone
+    from skcalib.encoders.model.load import Backbone
 
 
 def _of_recipe(name: str, doc: str) -> Any:
@@ -253,6 +249,8 @@ class BertEncoder(WithMemory, TextTransformer):
         """
         if not isinstance(X, Iterator):
             as_texts(X)  # for its errors
+        from skcalib.encoders.model.load import load
+
         folder = locate(self.model)
         config = entries(folder, CONFIG)
         shipped = declared(folder)
@@ -287,11 +285,11 @@ class BertEncoder(WithMemory, TextTransformer):
             If the model is not the one the encoder was fitted with.
         """
         check_is_fitted(self)
-        from skcalib.encoders.model.batches import BertModel
+        from skcalib.encoders.model.batches import BackboneModel
 
         blocks, total = blocks_of(X, BLOCK)
         recipe = self._recipe
-        model = BertModel(self._backbone(), recipe)
+        model = BackboneModel(self._backbone(), recipe)
         vectors, counts = vectors_of(
             blocks, model, self.memory, recipe.merge, total=total, verbose=self.verbose
         )
@@ -327,6 +325,8 @@ class BertEncoder(WithMemory, TextTransformer):
 
     def _backbone(self) -> Backbone:
         """Return the model that this encoder was fitted with; refuse another one."""
+        from skcalib.encoders.model.load import load
+
         recipe = self._recipe
         files: ModelFiles | None = vars(self).get("_files")
         folder = files.folder if files else locate(self.model)

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from skcalib.base import warn
 from skcalib.compat import StrOptions, validate_parameter_constraints
-from skcalib.encoders.poolings import POOLINGS
+from skcalib.encoders.recipe import POOLINGS
 
 CONSTRAINTS = {"dtype": [StrOptions({"float32", "float16"})]}
 ARRAY = "SELECT crc, data FROM arrays WHERE block = ? AND slot = ?"

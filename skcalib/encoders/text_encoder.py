@@ -15,8 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import from_scratch
 from skcalib.compat import HasMethods, Interval, _fit_context
-from skcalib.encoders.recipe import Slots
-from skcalib.encoders.sources import (
+from skcalib.encoders.lookup import (
     Model,
     Records,
     Show,
@@ -25,6 +24,7 @@ from skcalib.encoders.sources import (
     silent,
     vectors_of,
 )
+from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store import VectorStore
 from skcalib.inputs.texts import TextTransformer, as_texts, distinct
 

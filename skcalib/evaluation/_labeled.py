@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from skcalib.base import progress
 from skcalib.cosines import blocks, nearness
-from skcalib.encoders.any_encoder import encoded, fitted_on
+from skcalib.encoders.pipelines import encoded, fitted_on
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import as_texts, distinct

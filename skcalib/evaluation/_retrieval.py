@@ -13,8 +13,14 @@ from sklearn.pipeline import make_pipeline
 from skcalib.base import is_fitted, progress, warn
 from skcalib.calibration.step import flat
 from skcalib.cosines import blocks
-from skcalib.encoders.any_encoder import encoded, fitted_on
-from skcalib.encoders.sides import after_query_encoder, first_of_queries, ignores_sides, of_side
+from skcalib.encoders.pipelines import (
+    after_query_encoder,
+    encoded,
+    first_of_queries,
+    fitted_on,
+    ignores_sides,
+    of_side,
+)
 from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.inputs.texts import as_texts

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from skcalib.encoders.any_encoder import as_encoder
+from skcalib.encoders.pipelines import as_encoder
 from skcalib.markdown import markdown
 
 

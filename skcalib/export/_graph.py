@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from skcalib.calibration.flow.glow import Latent
-from skcalib.encoders.model.reading import read
-from skcalib.encoders.poolings import POOLINGS, SLOTS
+from skcalib.calibration.glow import Latent
+from skcalib.encoders.model.load import read
+from skcalib.encoders.recipe import POOLINGS, SLOTS
 from skcalib.export._modules import module_of
-from skcalib.export._parts import Parts
-from skcalib.export._steps import combined
+from skcalib.export._parts import Parts, combined
 
 
 class PaddedPipeline(nn.Module):

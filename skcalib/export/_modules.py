@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from skcalib.calibration import LinearMap
-from skcalib.calibration.flow.estimator import NormalizingFlow
-from skcalib.calibration.flow.glow import Latent
+from skcalib.calibration.flow import NormalizingFlow
+from skcalib.calibration.glow import Latent
 from skcalib.calibration.neighbors import ALPHA, ZERO, NeighborSmoothing
 from skcalib.cosines import EQUAL
 

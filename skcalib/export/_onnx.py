@@ -1,16 +1,21 @@
 """A fitted pipeline as one graph of ONNX: token ids in, calibrated vectors out."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.preprocessing import Normalizer
 
-from skcalib.export._formats import FORMATS
-from skcalib.export._parts import Parts, probes, take_apart
+from skcalib.base import import_package
+from skcalib.encoders.model.tokens import TEXT, around
+from skcalib.encoders.recipe import POOLINGS, Recipe
+from skcalib.export._parts import Parts, not_linear, probes, take_apart
 from skcalib.export._writing import write_checked
 
+PACKAGES = "onnx", "onnxscript", "onnxruntime"
 MOST_BYTES = 2**31 - 2**24  # of weights: protobuf holds 2 GiB, including the graph's nodes
 
 
@@ -24,7 +29,7 @@ def save_onnx(
     the model's tokenizer returns them for texts in the encoder's ``prompt_``: with special
     tokens, padded on the right, cut to the encoder's ``max_length_``. Its output
     ``sentence_embedding``, float32 of shape (n_texts, n_features), equals the vectors of the
-    pipeline to 1e-4 of a typical entry, also for an empty text that has no token. Its metadata
+    pipeline to 1e-5 of their length, also for an empty text that has no token. Its metadata
     are ``prompt``, ``max_length``, ``truncation_side``, ``lower_case``, and ``tokens_before``
     and ``tokens_after``, the numbers of tokens around a text, of the prompt and special ones,
     which a client must keep where it cuts. With ``overflow="windows"`` it encodes single
@@ -35,7 +40,7 @@ def save_onnx(
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
         Fitted: a `BertEncoder`, then any number of `GroupErasure`, `Whitening`,
-        `SpaceAligner`, `NormalizingFlow`, `NeighborSmoothing` and scikit-learn's
+        `NormalizingFlow`, `NeighborSmoothing` and scikit-learn's
         ``Normalizer``.
     path : str or path-like
         Path of a new file. It is written whole or not at all.
@@ -66,7 +71,9 @@ def save_onnx(
     """
     parts = take_apart(pipeline)
     recipe = parts.recipe
-    runtime = FORMATS["onnx"].checked(recipe, parts.steps)
+    if reason := not_one_graph(recipe, parts.steps):
+        raise ValueError(f"A graph of save_onnx {reason}, and fit again.")
+    runtime = [import_package(" ".join(PACKAGES), name) for name in PACKAGES][-1]
     if (folder := Path(path).expanduser()).is_dir():
         message = f"{folder} is a folder; save_onnx writes a file. Give its name, such as"
         raise IsADirectoryError(f"{message} {folder / 'model.onnx'}.")
@@ -121,3 +128,25 @@ def _padded(parts: Parts, texts: list[str]) -> dict[str, np.ndarray]:
     padded = np.full(mask.shape, parts.backbone().tokens.tokenizer.pad_token_id, dtype=np.int64)
     padded[mask] = np.concatenate(ids)
     return {"input_ids": padded, "attention_mask": mask.astype(np.int64)}
+
+
+def not_one_graph(recipe: Recipe, steps: Sequence[Any]) -> str:
+    """Return what a graph and its clients cannot compute, or ""."""
+    how, reason = POOLINGS[recipe.pooling], ""
+    if len(around(recipe.prompt)) > 2:
+        return (
+            f"cannot find the second text of the prompt {recipe.prompt!r:.60} in its inputs. "
+            f"Set a prompt with one {TEXT}"
+        )
+    if not recipe.windows:
+        return ""
+    if how.by_root or how.by_frequency or how.maximum:
+        reason = f"pooling={recipe.pooling!r}. Set pooling='mean'"
+    elif any(isinstance(step, Normalizer) for step in steps):
+        reason = "vectors of unit length. Set normalize=False, without a Normalizer"
+    else:
+        reason = not_linear(steps)
+    return reason and (
+        "leaves windows to clients, which combine them by a weighted mean; this is not the "
+        f"vector of a long text with {reason}, or set overflow='cut'"
+    )

@@ -1,4 +1,4 @@
-"""A fitted pipeline, taken apart."""
+"""A fitted pipeline, taken apart, and each run of linear steps as one map."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sklearn import config_context
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.calibration import LinearMap
 from skcalib.calibration.neighbors import NeighborSmoothing
-from skcalib.calibration.step import flat
+from skcalib.calibration.step import flat, linear_map
 from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, for_export, recipe_of
 from skcalib.encoders.recipe import Recipe
-from skcalib.export._steps import check_steps
 from skcalib.similarity.bi_encoder import BiEncoder
 
 if TYPE_CHECKING:
-    from skcalib.encoders.model.backbone import Backbone  # imports torch
+    from skcalib.encoders.model.load import Backbone  # imports torch
 
 
 TOO_LONG = 1024  # tokens: a longer limit is not tried, since such a text takes seconds
@@ -31,7 +31,6 @@ class Parts(NamedTuple):
 
     encoder: BertEncoder  # a copy that computes in float32, and keeps nothing on disk
     steps: tuple[Any, ...]  # copies that search exactly
-    similarity: str  # of the `BiEncoder`; "cosine" if there is none
     recipe: Recipe  # of the encoder
 
     def backbone(self) -> Backbone:
@@ -51,24 +50,24 @@ def take_apart(pipeline: Any) -> Parts:
     pipeline that is not fitted, does not begin with a `BertEncoder`, or has a step that no
     export knows raises an error.
     """
-    similarity, pipeline = "cosine", getattr(pipeline, "best_estimator_", pipeline)
+    pipeline = getattr(pipeline, "best_estimator_", pipeline)
     if isinstance(pipeline, BiEncoder):
         check_is_fitted(pipeline)
-        similarity, pipeline = pipeline.similarity_, pipeline.encoder_
+        pipeline = pipeline.encoder_
     encoder, *steps = [*flat(pipeline)] or [pipeline]
     if not isinstance(encoder, BertEncoder):
         raise TypeError(
             "An export needs a fitted pipeline that begins with a BertEncoder, not with a "
             f"{type(encoder).__name__}. Fit a search first. For a FeatureUnion, save each "
             "pipeline separately, and put their vectors side by side. For another model, "
-            "export only the steps after it, by to_torch, to_sentence_transformers or to_faiss."
+            "export only the steps after it, by to_torch."
         )
     check_is_fitted(encoder)
     check_steps(steps)
     # The scaling of an encoder to unit length is one more step.
     scaling = (Normalizer(),) if encoder.normalize_ else ()
     encoder = for_export(encoder, normalize=False)
-    return Parts(encoder, (*scaling, *map(_exact, steps)), similarity, recipe_of(encoder))
+    return Parts(encoder, (*scaling, *map(_exact, steps)), recipe_of(encoder))
 
 
 def _exact(step: Any) -> Any:
@@ -78,6 +77,37 @@ def _exact(step: Any) -> Any:
     if isinstance(step, NeighborSmoothing):
         step.neighbors_ = None
     return step
+
+
+def fitted_steps(*steps: Any) -> list[Any]:
+    """Return steps, and those of pipelines, all fitted and of a kind that exports know."""
+    if not (flattened := [*flat(*steps)]):
+        raise ValueError("Got no step; expected fitted steps, such as a Whitening.")
+    check_steps(flattened)
+    return flattened
+
+
+def check_steps(steps: Sequence[Any]) -> None:
+    """Raise an error unless all steps are fitted and of a kind that exports know."""
+    for step in steps:
+        check_is_fitted(step)
+        linear_map(step)
+
+
+def combined(steps: Sequence[Any]) -> list[Any]:
+    """Return steps, with each run of linear steps combined into one map."""
+    parts: list[Any] = []
+    for step in steps:
+        part = step if isinstance(linear := linear_map(step), str) else linear
+        if isinstance(part, LinearMap) and parts and isinstance(parts[-1], LinearMap):
+            part = parts.pop().then(part)
+        parts.append(part)
+    return parts
+
+
+def not_linear(steps: Sequence[Any]) -> str:
+    """Reason of the first step that no linear map can hold, or ""."""
+    return next((reason for step in steps if isinstance(reason := linear_map(step), str)), "")
 
 
 def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:

@@ -1,22 +1,31 @@
 """A fitted pipeline as a folder of sentence-transformers, built of that library's modules."""
 
+import json
 import os
+from collections.abc import Iterator, Sequence
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.preprocessing import Normalizer
 
-from skcalib.base import warn
-from skcalib.encoders.model.tokens import around
-from skcalib.encoders.poolings import POOLINGS, SLOTS
-from skcalib.export._folder import parts_of_folder, through_folder
-from skcalib.export._formats import FORMATS
-from skcalib.export._parts import Parts, probes
-from skcalib.export._steps import centered_float32, combined, dense
+from skcalib.base import import_package, warn
+from skcalib.calibration import LinearMap
+from skcalib.encoders.model.tokens import TEXT, around
+from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe
+from skcalib.export._onnx import not_one_graph
+from skcalib.export._parts import Parts, combined, not_linear, probes, take_apart
 from skcalib.export._writing import write_checked
 
+CARD = Path(__file__).parent / "data" / "card.md"
+# Learned by the steps, and written on the card.
+FIGURES = (
+    *("n_samples_seen_", "n_samples_", "n_pairs_", "centering_", "power_", "noise_"),
+    *("shrinkage_", "variance_kept_", "kept_"),
+)
+PACKAGES = "sentence-transformers", "transformers", "torch"
 # Weight of a token that counts only in a text without others: next to 1 it is lost to rounding.
 # `Pooling` divides by the sum of a text's weights, 1e-9 at least.
 NEGLIGIBLE = 1e-8
@@ -31,7 +40,7 @@ def save_sentence_transformer(
     """Save a fitted pipeline as a folder that ``SentenceTransformer(folder)`` loads.
 
     The library, from version 5.4 on, loads it without skcalib and ``trust_remote_code``, and
-    returns the vectors of the pipeline, to 1e-5 of a typical entry, or these scaled to unit
+    returns the vectors of the pipeline, to 1e-5 of their length, or these scaled to unit
     length, see `normalize`; for an empty text only if the tokenizer adds special tokens or
     there is a prompt. The folder holds the blocks of the model that are needed, and a
     model card. The encoder's prompt becomes the default prompt, also of ``encode_query`` and
@@ -40,14 +49,13 @@ def save_sentence_transformer(
     Parameters
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
-        Fitted: a `BertEncoder`, then any number of `GroupErasure`, `Whitening`,
-        `SpaceAligner` and scikit-learn's ``Normalizer``. The similarity of a `BiEncoder`
-        becomes that of the model.
+        Fitted: a `BertEncoder`, then any number of `GroupErasure`, `Whitening`
+        and scikit-learn's ``Normalizer``.
     folder : str or path-like
         New, or empty. It is written whole or not at all.
     normalize : bool or None, default=None
         Whether vectors are scaled to unit length. None scales them if the model's own folder
-        ends with ``Normalize`` and the similarity is the cosine, since programs may rely on it
+        ends with ``Normalize``, since programs may rely on it
         and compute cosines as inner products. It warns if lengths change.
 
     Raises
@@ -72,9 +80,16 @@ def save_sentence_transformer(
     >>> pipeline = pipeline.fit(load_toy_sts().data.ravel()[:200])
     >>> save_sentence_transformer(pipeline, "calibrated")  # doctest: +SKIP
     """
-    parts, changes_lengths = parts_of_folder(pipeline, normalize)
+    parts, changes_lengths = _parts_of_folder(pipeline, normalize)
     recipe = parts.recipe
-    modules = FORMATS["sentence-transformers"].checked(recipe, parts.steps)
+    if reason := _not_modules(recipe, parts.steps):
+        instead = "" if not_one_graph(recipe, parts.steps) else "; or use save_onnx"
+        raise ValueError(
+            f"sentence-transformers has no module for {reason}, and fit again{instead}."
+        )
+    modules = import_package(
+        "sentence-transformers>=5.4", "sentence_transformers.sentence_transformer.modules"
+    )
     texts, expected = probes(parts, without_token=False)
     if normalize is None and changes_lengths:
         warn(
@@ -91,7 +106,7 @@ def save_sentence_transformer(
 
     def write(depth: int, folder: Path) -> np.ndarray:
         chain = [*_pooled(parts, depth, modules), *calibrated]
-        return through_folder(folder, chain, parts, texts, **params)
+        return _through_folder(folder, chain, parts, texts, **params)
 
     # Only the needed blocks, then all: a model may normalize the output of its last block, or
     # list its blocks in its configuration.
@@ -137,7 +152,7 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
     chain.append(modules.Pooling(backbone.width, mode, include_prompt=not any(recipe.skip)))
     if (kept := recipe.truncate_dim) < backbone.width:
         leading = np.eye(backbone.width, kept, dtype=np.float32)
-        chain.append(dense(modules, leading, np.zeros(kept, np.float32)))
+        chain.append(_dense(modules, leading, np.zeros(kept, np.float32)))
     return chain
 
 
@@ -163,7 +178,135 @@ def _calibrated(parts: Parts, modules: Any) -> list[Any]:
             chain.append(modules.Normalize())
         else:
             # Subtract the mean first and alone: after the product its digits would be lost.
-            mean, W, bias = centered_float32(step)
+            mean, W, bias = _centered_float32(step)
             identity = np.eye(len(mean), dtype=np.float32)
-            chain += [dense(modules, identity, -mean), dense(modules, W, bias)]
+            chain += [_dense(modules, identity, -mean), _dense(modules, W, bias)]
     return chain
+
+
+def _centered_float32(linear: LinearMap) -> tuple[np.ndarray, ...]:
+    """``m``, ``W`` and ``b`` of ``(x - m) W + b``, in float32, with m near the mean."""
+    m, W = linear.mean.astype(np.float32), linear.projection
+    b = (m - linear.mean) @ W + linear.bias
+    return m, W.astype(np.float32), b.astype(np.float32)
+
+
+def _dense(modules: Any, W: np.ndarray, b: np.ndarray) -> Any:
+    """Return the module ``x W + b`` of sentence-transformers."""
+    import torch
+
+    return modules.Dense(
+        *W.shape,
+        activation_function=torch.nn.Identity(),
+        init_weight=torch.from_numpy(np.ascontiguousarray(W.T)),
+        init_bias=torch.from_numpy(b),
+    )
+
+
+def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
+    slot = SLOTS[recipe.slot]
+    if recipe.windows:
+        return "windows of long texts, which it cuts off. Set overflow='cut'"
+    if recipe.concatenates:
+        return "layers side by side. Set layer_merge='mean'"
+    if not (slot.st_names or slot.by_word):
+        return f"pooling={recipe.pooling!r}. Set pooling='mean'"
+    before, *between, after = around(recipe.prompt)
+    if between:
+        return (
+            f"the prompt {recipe.prompt!r:.60}, since it cannot pool a part of the tokens. Set "
+            f"a prompt without {TEXT}"
+        )
+    if after:
+        return (
+            f"the prompt {recipe.prompt!r:.60}, since it puts prompts before texts only. Set a "
+            f"prompt without {TEXT}"
+        )
+    if before and recipe.truncation_side == "left":
+        return (
+            f"the prompt {recipe.prompt!r:.60} with overflow='cut_left', by which it cuts off "
+            "the prompt. Set overflow='cut_right' or prompt=''"
+        )
+    if any(recipe.skip) and slot.own:
+        return (
+            f"pooling={recipe.pooling!r} with token weights that skip those of the prompt. "
+            "Set pooling='mean'"
+        )
+    return not_linear([step for step in steps if not isinstance(step, Normalizer)])
+
+
+def _parts_of_folder(pipeline: Any, normalize: bool | None = None) -> tuple[Parts, bool]:
+    """Take a pipeline apart; also return whether the folder scales vectors to unit length.
+
+    With ``normalize=None`` it does if the model's own folder ends with ``Normalize``, since the
+    library often computes cosines as inner products.
+    """
+    parts = take_apart(pipeline)
+    if normalize is None:
+        normalize = parts.encoder.declared_.normalizes
+    if not normalize or parts.is_unit:
+        return parts, False
+    return parts._replace(steps=(*parts.steps, Normalizer())), True
+
+
+def _through_folder(
+    folder: Path,
+    modules: list[Any],
+    parts: Parts,
+    texts: list[str],
+    **params: Any,
+) -> np.ndarray:
+    """Write modules equivalent to the parts; read them back, and return vectors of texts."""
+    from sentence_transformers import SentenceTransformer
+
+    params |= {"similarity_fn_name": "cosine", "device": "cpu"}
+    model = SentenceTransformer(modules=modules, **params)
+    model.save(str(folder), create_model_card=False)
+    path = folder / "modules.json"
+    modules = json.loads(path.read_text("utf-8"))
+    for module in modules:
+        # All versions find the classes at this path; 6 writes paths that 5 does not know.
+        module["type"] = f"sentence_transformers.models.{module['type'].rpartition('.')[2]}"
+    path.write_text(json.dumps(modules, indent=2), "utf-8")
+    path = folder / "tokenizer_config.json"
+    if path.exists():  # transformers 5 writes a name for this class that 4 does not know
+        text = path.read_text("utf-8").replace("TokenizersBackend", "PreTrainedTokenizerFast")
+        path.write_text(text, "utf-8")
+    card = CARD.read_text("utf-8").format(
+        width=model.get_embedding_dimension(),
+        version=version("skcalib"),
+        packages=", ".join(f"{name} {version(name)}" for name in PACKAGES),
+        fingerprint=parts.recipe.fingerprint,
+        steps="\n".join(f"{i}. {step}" for i, step in enumerate(_steps(parts), 1)),
+        similarity=model.similarity_fn_name,
+    )
+    (folder / "README.md").write_text(card, "utf-8")
+    loaded = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    return loaded.encode(texts, show_progress_bar=False)
+
+
+def _steps(parts: Parts) -> Iterator[str]:
+    """Describe the fitted steps, without parameters that belong to this machine."""
+    recipe = parts.recipe
+    names = ["pooling", "layers", "prompt", "max_length"]
+    if recipe.truncate_dim < parts.backbone().width:
+        names.append("truncate_dim")
+    settings = {name: getattr(recipe, name) for name in names}
+    if recipe.windows:
+        settings["overflow"] = "windows"
+    written = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+    yield f"`BertEncoder({written})` of a `{type(parts.backbone().module).__name__}`"
+    for step in parts.steps:
+        known = ", ".join(_of_fit(step))
+        yield f"`{step!r}`" + (f", {known}" if known else "")
+
+
+def _of_fit(step: Any) -> Iterator[str]:
+    """Describe the fit of a step by what it learned, as far as it has that."""
+    if hasattr(step, "group_count_"):
+        yield f"n_samples {step.group_count_.sum():,}"
+    for name in FIGURES:
+        if (value := getattr(step, name, None)) is not None:
+            yield f"{name.rstrip('_')} {round(value, 3):,}"
+    if (shares := getattr(step, "explained_variance_ratio_", None)) is not None:
+        yield f"{len(shares)} of {step.n_features_in_} axes, {sum(shares):.0%} of the variance"

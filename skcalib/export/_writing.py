@@ -12,6 +12,9 @@ from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.export._parts import Parts
 from skcalib.process.devices import plain_torch
 
+# Largest difference of a vector from that of the pipeline, relative to its length.
+TOLERANCE = 1e-5
+
 
 def write_checked(
     path: str | os.PathLike,
@@ -22,23 +25,24 @@ def write_checked(
     """Write a file or folder by the first way that gives the expected vectors.
 
     A way writes to a path, reads it back, and returns its vectors. If no way gives the expected
-    ones up to rounding, an error explains why. The tolerance allows for exact whitening, which
-    amplifies the float32 differences between forward passes. These may also decide which of two
-    equally near texts is a neighbor, so after a smoothing only most vectors must be equal.
+    ones to `TOLERANCE`, an error explains why. Rounding may decide which of two equally near
+    texts is a neighbor, so after a smoothing only most vectors must be equal.
     """
     import torch
 
     from skcalib.encoders.model.forward import in_short
-    from skcalib.encoders.model.reading import quiet_transformers
+    from skcalib.encoders.model.load import quiet_transformers
 
-    accepted = 1e-3 * np.sqrt(np.mean(np.square(expected, dtype=np.float64)))
+    lengths = np.linalg.norm(expected, axis=1)
+    accepted = TOLERANCE * np.maximum(lengths, np.median(lengths))
     smooths = any(isinstance(step, NeighborSmoothing) for step in parts.steps)
     most = np.median if smooths else np.max
     plain = plain_torch(torch.device("cpu"))  # autocast would be in a graph
     with written_whole(path) as target, quiet_transformers(), plain:
         for write in ways:
             try:
-                if most(np.abs(write(target) - expected).max(axis=1)) <= accepted:
+                errors = np.linalg.norm(write(target) - expected, axis=1)
+                if most(errors - accepted) <= 0:
                     return
                 fault = "padding changes them, or the calibration amplifies rounding errors"
                 raise ValueError(fault)

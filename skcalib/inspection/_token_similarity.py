@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration.step import flat, linear_map
 from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, recipe_of
-from skcalib.encoders.poolings import POOLINGS
+from skcalib.encoders.recipe import POOLINGS
 from skcalib.inspection._displays import Display
 
 if TYPE_CHECKING:

@@ -43,7 +43,8 @@ def word_embeddings(model: str | os.PathLike[str]) -> tuple[np.ndarray, list[str
     """
     import torch
 
-    from skcalib.encoders.model.files import load, locate
+    from skcalib.encoders.model.folder import locate
+    from skcalib.encoders.model.load import load
 
     backbone = load(locate(model), "cpu", "float32")
     if not backbone.tokens.has_zipf:

@@ -14,7 +14,7 @@ from skcalib.base import CalibratorTags, estimator, from_scratch
 from skcalib.calibration.groups.estimator import GroupErasure
 from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.compat import Interval, StrOptions, _fit_context
-from skcalib.encoders.any_encoder import fit_with_groups
+from skcalib.encoders.pipelines import fit_with_groups
 from skcalib.inputs.texts import TextTransformer, distinct_texts
 from skcalib.model_selection._candidates import (
     TASKS,

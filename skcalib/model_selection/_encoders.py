@@ -11,10 +11,9 @@ from typing import Any
 from sklearn.base import clone
 
 from skcalib.compat import check_params
-from skcalib.encoders.any_encoder import as_encoder
 from skcalib.encoders.bert_encoder import BertEncoder, backbone_of
-from skcalib.encoders.poolings import POOLINGS
-from skcalib.encoders.resolve import resolve_layers
+from skcalib.encoders.pipelines import as_encoder
+from skcalib.encoders.recipe import POOLINGS, resolve_layers
 
 TRIED = "mean", "cls", "max", "zipf"  # unless others are given
 OF_DECODERS = ("mean_without_first",)

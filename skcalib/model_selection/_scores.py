@@ -9,7 +9,7 @@ from scipy.sparse import issparse
 from sklearn.base import clone
 
 from skcalib.base import progress
-from skcalib.encoders.any_encoder import encoded
+from skcalib.encoders.pipelines import encoded
 from skcalib.model_selection._candidates import RAW, Candidate, Evidence, not_trained
 from skcalib.model_selection._encoders import AsGiven, HiddenStates, State
 from skcalib.model_selection._self_retrieval import FEWEST_TEXTS

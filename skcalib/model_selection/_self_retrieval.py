@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import warn
 from skcalib.compat import Interval, validate_parameter_constraints
-from skcalib.encoders.any_encoder import as_encoder, encoded
+from skcalib.encoders.pipelines import as_encoder, encoded
 from skcalib.inputs.texts import texts_of
 from skcalib.model_selection._views import FEWEST_UNITS, Views, combined
 
@@ -81,7 +81,7 @@ class SelfRetrieval:
         ----------
         estimator : BiEncoder, transformer from texts to vectors, or any encoder of texts
             Fitted; or a model's folder, or a model for `TextEncoder`, which need no fit.
-            Vectors are compared by cosine; those of a `BiEncoder` by its similarity.
+            Vectors are compared by cosine.
         X : texts of shape (n_texts,) or pairs of shape (n_pairs, 2)
             At least 20 texts of six words or more; fewer than 200 give a warning.
         y : None
@@ -104,9 +104,8 @@ class SelfRetrieval:
         if not isinstance(estimator, BaseEstimator):
             estimator = as_encoder(estimator).fit(views.texts)
         encoder = getattr(estimator, "encoder_", estimator)  # of a BiEncoder
-        similarity = getattr(estimator, "similarity", "cosine")
         vectors = encoded(encoder, views.texts)
-        halves, thinned = views.reciprocal_ranks(vectors, similarity).mean(axis=1)
+        halves, thinned = views.reciprocal_ranks(vectors).mean(axis=1)
         return float(combined(halves, thinned, self.thinned))
 
 

@@ -77,16 +77,12 @@ class Views:
         self._rows = index.reshape(-1, 5).T
 
     @np.errstate(over="ignore", invalid="ignore")
-    def reciprocal_ranks(self, vectors: np.ndarray, similarity: str = "cosine") -> np.ndarray:
+    def reciprocal_ranks(self, vectors: np.ndarray) -> np.ndarray:
         """Each text's reciprocal ranks by vectors of `texts`, of halves and thinned, (2, n)."""
-        vectors, less = np.asarray(vectors, dtype=np.float64), np.zeros(len(vectors))
-        if similarity == "cosine":
-            vectors, _ = unit_rows(vectors)
-        elif similarity == "euclidean":  # -|a - b|² / 2 has the order of the distances
-            less = 0.5 * np.sum(vectors**2, axis=1)
-        whole, one, other, odd, even = ((vectors[rows], less[rows]) for rows in self._rows)
-        thinned = _found(*whole, *one) + _found(*whole, *other)
-        return np.stack([_found(*odd, *even), thinned / 2])
+        vectors, _ = unit_rows(np.asarray(vectors, dtype=np.float64))
+        whole, one, other, odd, even = (vectors[rows] for rows in self._rows)
+        thinned = _found(whole, one) + _found(whole, other)
+        return np.stack([_found(odd, even), thinned / 2])
 
 
 def combined(halves: float, thinned: float, weight: float = 0.5) -> float:
@@ -126,17 +122,13 @@ def _views(units: list[str], digest: bytes) -> list[str]:
     return ["".join(part).strip() for part in (units, *thinned, units[::2], units[1::2])]
 
 
-def _found(a: np.ndarray, less_a: np.ndarray, b: np.ndarray, less_b: np.ndarray) -> np.ndarray:
-    """Reciprocal ranks of each row of b, found from its row of a and back: mean of the two.
-
-    The similarity of two rows is their product, minus what each row subtracts.
-    """
+def _found(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Reciprocal ranks of each row of b, found from its row of a and back: mean of the two."""
     similarity = a @ b.T
-    similarity -= less_a[:, None] + less_b
     if not np.isfinite(similarity).all():
         raise ValueError(
-            "Self-retrieval got vectors that are not finite, or whose products overflow "
-            "float64. Check what the encoder returns for these texts."
+            "Self-retrieval got vectors that are not finite. Check what the encoder returns "
+            "for these texts."
         )
     return (_of_diagonal(similarity) + _of_diagonal(similarity.T)) / 2
 

@@ -11,7 +11,7 @@ from skcalib.calibration.moments import Moments
 from skcalib.calibration.noise import ledoit_wolf_shrinkage
 from skcalib.calibration.whitening import Whitening
 from skcalib.inputs.vectors import checked_rows, unit_rows, warn_of_silent
-from skcalib.monitoring._mahalanobis import check_whitening
+from skcalib.monitoring._shift import check_whitening
 
 # Between vectors of the same model and of another one. With MiniLM and e5 on five sets that no
 # table has (docstrings, Cranfield, catalogs, code, passages), samples of twenty are at up to

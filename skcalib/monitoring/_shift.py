@@ -7,20 +7,15 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.stats import rankdata
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_consistent_length
 
+from skcalib.calibration.map import LinearMap
 from skcalib.calibration.moments import Moments
 from skcalib.calibration.whitening import Whitening, solve
 from skcalib.cosines import above, nearest
 from skcalib.inputs.vectors import checked_rows, distinct_vectors, unit_rows
-from skcalib.monitoring._mahalanobis import (
-    check_whitening,
-    mahalanobis_map,
-    mean_length,
-    squared_lengths,
-)
-from skcalib.monitoring._words import words_of
 
 SPLITS = 4999  # at random, so that one of three p-values is 0.0006 at least
 ROWS = 128  # splits at once
@@ -140,7 +135,7 @@ class Shift:
             [
                 f"The texts have changed: p = {self.p_value:.4g}.",
                 f"From: {place}.",
-                f"Words: {', '.join(words_of(newest, fitted_texts, n_words))}.",
+                f"Words: {', '.join(_words_of(newest, fitted_texts, n_words))}.",
                 "Most unlike the fitted texts:",
                 *(f"- {text}" for text in [*shown][:n_texts]),
             ]
@@ -227,10 +222,10 @@ def shift(whitening: Whitening, X: Any, fitted: Any) -> Shift:
     others, different = (_unlike(rows, mean) for rows in (distinct_vectors(fitted), different))
     if len(others) + len(different) < len(fitted) + len(X):
         p_value = max(p_value, _compared(others, different)[0])
-    linear = mahalanobis_map(whitening)
+    linear = _mahalanobis_map(whitening)
     square = delta @ delta / np.trace(old.covariance()) - chance
     about_old = replace(new, scatter=new.scatter + new.n * np.outer(delta, delta))
-    ratio = mean_length(about_old, linear) / mean_length(old, linear)
+    ratio = _mean_length(about_old, linear) / _mean_length(old, linear)
     return Shift(float(np.sqrt(max(square, 0.0))), float(ratio), p_value, novelty)
 
 
@@ -254,7 +249,7 @@ def _compared(old: np.ndarray, new: np.ndarray) -> tuple[float, np.ndarray]:
     n_old, n = len(old), len(old) + len(new)
     both = np.vstack([old, new], dtype=np.float64)
     moments = Moments.of(both)
-    distances = squared_lengths(both, solve(moments, shrinkage="auto").linear)
+    distances = _squared_lengths(both, solve(moments, shrinkage="auto").linear)
     columns = np.column_stack([both - moments.mean, distances - distances.mean()])
     near = _neighbors(both - moments.mean)
     links = near + near.T
@@ -291,3 +286,66 @@ def _neighbors(rows: np.ndarray) -> csr_array:
     weights = 1 / np.arange(1, k + 1)
     values = np.tile(weights / weights.sum(), n)
     return csr_array((values, (found.ravel(), np.repeat(order, k))), shape=(n, n))
+
+
+def check_whitening(whitening: Any) -> None:
+    """Raise an error unless this is a fitted `Whitening`; warn if it was fitted on few rows."""
+    if not isinstance(whitening, Whitening):
+        kind = whitening if isinstance(whitening, type) else type(whitening)
+        raise TypeError(
+            f"Got a {kind.__name__}; expected a fitted Whitening, and vectors before it. Of a "
+            "pipeline of an encoder and a Whitening pass pipeline[-1], and vectors of "
+            "pipeline[:-1].transform(texts)."
+        )
+    whitening.linear_map()
+
+
+def _squared_lengths(X: np.ndarray, linear: LinearMap) -> np.ndarray:
+    """Squared lengths of mapped rows, in float64: float32 overflows for far vectors."""
+    Z = linear.apply(X).astype(np.float64)
+    return (Z * Z).sum(axis=1)
+
+
+def _mahalanobis_map(whitening: Whitening) -> LinearMap:
+    """Map whose output has the squared Mahalanobis distance as its squared length.
+
+    The axes that a whitening drops share their mean eigenvalue, so that what lies outside the
+    kept space counts as well. With their own eigenvalues, sampling error would hide it.
+    """
+    variance, basis = whitening.moments_.spectrum
+    shrinkage, kept = whitening.shrinkage_, len(whitening.components_)
+    eigenvalues = (1 - shrinkage) * variance + shrinkage * variance.mean()
+    eigenvalues = eigenvalues[: whitening.rank_]
+    if (dropped := eigenvalues[kept:]).size:
+        dropped[:] = dropped.mean()
+    W = basis[:, : whitening.rank_] / np.sqrt(eigenvalues)
+    return LinearMap(whitening.mean_, W, np.zeros(whitening.rank_))
+
+
+def _mean_length(moments: Moments, linear: LinearMap) -> float:
+    """Mean squared length of mapped rows, by their moments about the map's mean."""
+    W = linear.projection
+    return float(np.sum((moments.scatter @ W) * W) / moments.n)
+
+
+def _words_of(texts: Sequence[str], others: Sequence[str], n_words: int) -> list[str]:
+    """Return words of some texts that are rarer in others, the most telling first.
+
+    A word weighs the share of the texts that have it, times the logarithm of this share over
+    that of the others: a class-based TF-IDF in which words that both use alike weigh nothing.
+    Numbers, single characters and scikit-learn's English stop words, such as "its", are left
+    out: they show another style, but not what is new.
+    """
+    word = r"(?u)\b(?=\w*[^\W\d_])\w\w+\b"  # with a letter in it
+    counter = CountVectorizer(binary=True, stop_words="english", token_pattern=word)
+    try:
+        found = counter.fit_transform(texts)
+    except ValueError:  # no text has a word
+        return []
+    shares = [
+        (np.asarray(X.sum(axis=0)).ravel() + 0.5) / (X.shape[0] + 1)
+        for X in (found, counter.transform(others))
+    ]
+    weights = shares[0] * np.log(shares[0] / shares[1])
+    best = np.argsort(-weights, kind="stable")[:n_words]
+    return [*counter.get_feature_names_out()[best[weights[best] > 0]]]

@@ -1,7 +1,6 @@
 """Pairs of texts scored by the similarity of their vectors."""
 
-from dataclasses import KW_ONLY
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -9,9 +8,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import VersionedState, estimator, from_scratch
-from skcalib.compat import StrOptions, _fit_context
-from skcalib.encoders.any_encoder import encode
+from skcalib.base import VersionedState, from_scratch
+from skcalib.compat import _fit_context
+from skcalib.encoders.pipelines import encode
 from skcalib.inputs.containers import refuse_rows
 from skcalib.inputs.texts import TextInput, as_pairs, distinct, distinct_texts
 from skcalib.inputs.vectors import unit_rows, warn_of_silent
@@ -21,31 +20,25 @@ from skcalib.similarity.space import TextSpace
 PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
 
-@estimator
 class BiEncoder(TextInput, VersionedState, BaseEstimator):
-    """Score pairs of texts by the similarity of their vectors.
+    """Score pairs of texts by the cosine of their vectors.
 
-    The same encoder maps each text of a pair separately (a bi-encoder [1]_), and the
-    similarity of the two vectors is the prediction. Model selection can choose pooling, layers
-    and calibration by human judgments; fitting uses none.
+    The same encoder maps each text of a pair separately (a bi-encoder [1]_), and the cosine of
+    the two vectors is the prediction. It is computed in float64, since cosines of BERT's raw
+    vectors hardly differ. A text without content for the encoder (blank, only unknown tokens,
+    or a zero vector) has cosine 0 with every other text. Model selection can choose pooling,
+    layers and calibration by human judgments; fitting uses none.
 
     Parameters
     ----------
     encoder : transformer of texts, or any encoder of texts
         Such as a pipeline of `BertEncoder` and `Whitening`, or a model's folder, see
         `TextEncoder`. It is cloned and fitted; a ``FrozenEstimator`` keeps its fit.
-    similarity : {"cosine", "dot", "euclidean"}, default="cosine"
-        Similarity of two vectors; "euclidean" is the negated distance. All are
-        computed in float64, since cosines of BERT's raw vectors hardly differ. A text without
-        content for the encoder (blank, only unknown tokens, or a zero vector) has cosine and
-        dot product 0 with every other text.
 
     Attributes
     ----------
     encoder_ : estimator
         The fitted clone.
-    similarity_ : str
-        The `similarity` of the fit, which `predict` uses.
 
     See Also
     --------
@@ -73,18 +66,14 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     True
     """
 
-    encoder: Any
-    _: KW_ONLY
-    similarity: Literal["cosine", "dot", "euclidean"] = "cosine"
-
-    _parameter_constraints = {
-        "encoder": "no_validation",  # `as_encoder` checks it
-        "similarity": [StrOptions({"cosine", "dot", "euclidean"})],
-    }
+    _parameter_constraints = {"encoder": "no_validation"}  # `as_encoder` checks it
 
     # In a search, groups go to the splitter only, unless set_fit_request asks for more.
     __metadata_request__fit = {"groups": False}
-    _state_version = 11
+    _state_version = 12
+
+    def __init__(self, encoder: Any) -> None:
+        self.encoder = encoder
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=False)
@@ -117,12 +106,11 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
             "fit(X, groups=languages).",
         )
         texts, groups = distinct_texts(X, groups)
-        self.similarity_ = self.similarity
         self.encoder_ = TextSpace(self.encoder).fit(texts, groups).encoder
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """Similarity of the two texts of each pair.
+        """Cosine of the two texts of each pair.
 
         Parameters
         ----------
@@ -139,30 +127,12 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         texts, inverse = distinct(left + right)
         vectors, silent = encode(self.encoder_, texts)
         warn_of_silent(silent, texts)
-        if self.similarity_ != "euclidean":
-            vectors = np.where(silent[:, None], 0, vectors)
-        similarity = self._similarities(vectors, inverse[: len(left)], inverse[len(left) :])
-        if not np.isfinite(similarity).all():
-            raise ValueError(
-                f"The {self.similarity_} of pair {np.flatnonzero(~np.isfinite(similarity))[0]} "
-                "is not finite: products of its vectors overflow float64. Check what the "
-                "encoder returns for these texts."
-            )
-        return similarity
-
-    @np.errstate(over="ignore", invalid="ignore")
-    def _similarities(self, vectors: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Similarities of the rows ``i`` to the rows ``j``, pair by pair, in float64."""
-        cosine = self.similarity_ == "cosine"
-        rows = unit_rows(vectors)[0] if cosine else vectors.astype(np.float64)
-        similarity = np.empty(len(i))
+        vectors = np.where(silent[:, None], 0, vectors)
+        rows, cosines = unit_rows(vectors)[0], np.empty(len(left))
+        i, j = inverse[: len(left)], inverse[len(left) :]
         for pairs in gen_batches(len(i), PAIRS_AT_A_TIME):
-            a, b = rows[i[pairs]], rows[j[pairs]]
-            if self.similarity_ == "euclidean":
-                similarity[pairs] = -unit_rows(a - b)[1]
-            else:
-                similarity[pairs] = np.einsum("ij,ij->i", a, b)
-        return similarity
+            cosines[pairs] = np.einsum("ij,ij->i", rows[i[pairs]], rows[j[pairs]])
+        return cosines
 
     def score(self, X: Any, y: ArrayLike) -> float:
         """Spearman's rank correlation between similarity and human judgment.

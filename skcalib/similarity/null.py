@@ -53,22 +53,6 @@ class PairCounts:
             counts[start : start + len(part.counts)] += part.counts
         return replace(self, first=first, counts=_narrow(counts))
 
-    @classmethod
-    def from_table(cls, table: dict[str, Any]) -> Self:
-        """Return counts of a `table`; between two points the p-value is that of the lower."""
-        similarity, p = (np.asarray(table[k], np.float64) for k in ("similarity", "p_value"))
-        in_order = (np.diff([-3, *similarity, 3]) > 0).all() and (np.diff([*p, 0]) < 0).all()
-        if not (in_order and len(similarity) == len(p) > 1 and p[0] <= 1 <= table["n"]):
-            raise ValueError("similarities must ascend, and p-values descend from at most 1")
-        bins = np.rint(similarity * BINS + MARGIN).astype(int)
-        at_least = np.rint(p * (1 + table["n"])).astype(int)
-        new = int(at_least[-1])
-        if p[0] == 1:  # of all, where p is capped at 1
-            at_least[0] = table["n"] + new
-        counts = np.zeros(bins[-1] - bins[0] + 1, np.int64)
-        counts[bins[1:] - 1 - bins[0]] = -np.diff(at_least)
-        return cls(int(bins[0]), _narrow(counts), new)
-
     def table(self) -> dict[str, Any]:
         """Similarities, rising, and their p-values, as lists for JSON."""
         p_values = self._p_values

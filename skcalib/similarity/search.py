@@ -22,8 +22,12 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import VersionedState, from_scratch, warn
 from skcalib.compat import Interval, _fit_context
 from skcalib.cosines import largest, rows_in_memory
-from skcalib.encoders.any_encoder import as_encoder
-from skcalib.encoders.sides import after_query_encoder, first_of_queries, of_side
+from skcalib.encoders.pipelines import (
+    after_query_encoder,
+    as_encoder,
+    first_of_queries,
+    of_side,
+)
 from skcalib.inputs.containers import refuse_rows
 from skcalib.inputs.texts import TextInput, as_texts, distinct
 from skcalib.inputs.vectors import SCALED, unit_rows, warn_of_silent

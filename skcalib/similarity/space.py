@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from skcalib.base import calibrator_tags
 from skcalib.calibration import LinearMap
 from skcalib.calibration.whitening import Whitening
-from skcalib.encoders.any_encoder import (
+from skcalib.encoders.pipelines import (
     as_encoder,
     before_calibration,
     encode,

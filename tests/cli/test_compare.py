@@ -3,10 +3,13 @@
 import csv
 import re
 
+import joblib
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from sklearn.pipeline import make_pipeline
 
+import skcalib
 from skcalib import BertEncoder, NeighborSmoothing, Whitening
 from skcalib.__main__ import main
 from skcalib.evaluation import evaluate_labeled
@@ -104,3 +107,17 @@ def test_labels_without_their_texts_or_others_are_refused(table, tiny_bert, caps
     assert "set --column" in capsys.readouterr().err
     assert main(["compare", tiny_bert, str(table), "--column", "text", "--labels", "text"]) == 2
     assert "Give more texts, or coarser labels" in capsys.readouterr().err
+
+
+def test_what_is_recommended_is_saved(table, tiny_bert, tmp_path, capsys):
+    data, path = ["--column", "text", "--labels", "label"], tmp_path / "pipeline.joblib"
+    printed = compared(capsys, tiny_bert, table, *data, "--save", path)
+    assert f"Load it with joblib.load({str(path)!r})" in printed
+    found = joblib.load(path)
+    [code] = re.findall(r"    (make_pipeline\(.*\))$", printed, re.MULTILINE)
+    with table.open(encoding="utf-8") as stream:
+        texts = [row["text"] for row in csv.DictReader(stream)]
+    expected = eval(code, vars(skcalib) | {"make_pipeline": make_pipeline}).fit(texts)
+    assert_allclose(found.transform(texts), expected.transform(texts), atol=1e-5)
+    assert main(["compare", tiny_bert, str(table), *data, "--save", str(path)]) == 2
+    assert "exists already" in capsys.readouterr().err

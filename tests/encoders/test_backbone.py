@@ -284,12 +284,7 @@ def with_tensor(folder, name, tensor):
         "head.encoder.layer.1.output.dense.weight",
         "generator.embeddings.word_embeddings.weight",
         "lm_head.embeddings.word_embeddings.weight",
-        "prompt_encoder.default.embedding.weight",
-        "prefix_encoder.embedding.weight",
-        "adapters.0.down.weight",
-        "lora_A.weight",
         pytest.param("bert.norm.weight", marks=by_prefix),
-        "weight",
     ],
 )
 def test_weights_that_nothing_reads_are_refused(tiny_bert_copy, name):

@@ -11,7 +11,6 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, CalibrationSearch, Whitening
-from skcalib.export import save_static
 
 package = pytest.importorskip("sentence_transformers")
 
@@ -345,6 +344,3 @@ def test_exports_cut_as_well(declare, edit_json, words, tmp_path, whitened):
     expected = pipeline.transform(texts)
     assert_equal(exported(pipeline, tmp_path).encode(texts), expected)
     assert "truncate_dim=6" in (tmp_path / "model" / "README.md").read_text()
-    static = BertEncoder(folder, layers=0, pooling="mean_own")
-    table = exported(make_pipeline(static, *steps).fit(texts), tmp_path / "static", save_static)
-    assert table.encode(texts).shape == expected.shape

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 
 import skcalib.encoders.model.tokens as tokens
 from skcalib import BertEncoder
-from skcalib.encoders.poolings import POOLINGS
+from skcalib.encoders.recipe import POOLINGS
 
 # The tiny BERT knows fifty words, and reads forty tokens.
 pytestmark = pytest.mark.filterwarnings(

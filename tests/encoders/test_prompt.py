@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from skcalib import BertEncoder
-from skcalib.export import save_onnx, save_sentence_transformer, save_static
+from skcalib.export import save_onnx, save_sentence_transformer
 
 TEMPLATE = "the old , {text} , is a red house !"
 POOLINGS = {
@@ -166,7 +166,7 @@ def test_memories_keep_prompts_apart(folder, tmp_path, overflow, recent):
 
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")
 def test_words_of_the_prompt_are_no_content(folder):
-    from skcalib.encoders.any_encoder import encode
+    from skcalib.encoders.pipelines import encode
 
     encoder = BertEncoder(folder, prompt="the old {text} red house", pooling="mean")
     _, silent = encode(encoder.fit(["dog"]), ["dog", "", "  ", "red house"])
@@ -221,9 +221,6 @@ def test_exports_that_put_prompts_before_texts_refuse_one_around(tiny_bert, text
     cut = BertEncoder(tiny_bert, prompt="the dog ", overflow="cut_left").fit(texts)
     with pytest.raises(ValueError, match=r"by which it cuts off the prompt\. Set"):
         save_sentence_transformer(cut, tmp_path / "model")
-    words = BertEncoder(tiny_bert, prompt=TEMPLATE, layers=0, pooling="zipf").fit(texts)
-    with pytest.raises(ValueError, match="cannot hold the prompt"):
-        save_static(words, tmp_path / "model")
 
 
 @pytest.mark.filterwarnings("ignore:.*were cut off")

@@ -191,7 +191,7 @@ def test_memories_keep_prompts_apart(folder, tmp_path, overflow, recent):
 
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")
 def test_content_is_that_of_the_second_text(folder):
-    from skcalib.encoders.any_encoder import encode
+    from skcalib.encoders.pipelines import encode
 
     encoder = BertEncoder(folder, prompt=TWICE, pooling="mean").fit(["dog"])
     _, silent = encode(encoder, ["dog", "", "  ", "red house"])

@@ -20,7 +20,7 @@ from skcalib import (
     ZeroShotClassifier,
 )
 from skcalib.datasets import load_questions, load_toy_sts
-from skcalib.export import save_onnx, save_sentence_transformer, save_static
+from skcalib.export import save_onnx, save_sentence_transformer
 
 QUESTIONS = load_questions()
 
@@ -98,7 +98,7 @@ def test_what_takes_an_encoder_takes_a_union(with_letters):
     np.testing.assert_allclose(lengths, 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize("save", [save_onnx, save_sentence_transformer, save_static])
+@pytest.mark.parametrize("save", [save_onnx, save_sentence_transformer])
 def test_an_export_of_two_models_is_refused(calibrated, texts, tmp_path, save):
     union = calibrated().fit(texts)
     message = "An export needs .* not with a FeatureUnion.* save each .* side by side"

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from exported import exported
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 import skcalib.encoders.model.tokens as tokens
 from skcalib import BertEncoder, CalibrationSearch, VectorStore
-from skcalib.export import save_onnx, save_sentence_transformer, save_static
+from skcalib.export import save_onnx, save_sentence_transformer
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 SMALL |= {"intermediate_size": 32, "initializer_range": 0.3}
@@ -238,12 +237,6 @@ def test_exports_refuse_windows_that_they_cannot_hold(windowed, texts, tmp_path)
     for pooling in ("max", "zipf", "mean_sqrt_len"):
         with pytest.raises(ValueError, match=f"pooling='{pooling}'. Set .*'mean'"):
             save_onnx(windowed(pooling=pooling), tmp_path / "model.onnx")
-
-
-def test_a_table_of_words_reads_texts_whole(windowed, long_text, tmp_path):
-    model = exported(windowed(layers=0, pooling="zipf"), tmp_path, save_static)
-    other = " ".join(reversed(long_text.split()))
-    assert_allclose(*model.encode([long_text, other]), atol=1e-5)  # all words count
 
 
 @pytest.fixture

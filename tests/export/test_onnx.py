@@ -18,7 +18,7 @@ from skcalib import (
     NormalizingFlow,
     Whitening,
 )
-from skcalib.encoders.poolings import POOLINGS
+from skcalib.encoders.recipe import POOLINGS
 from skcalib.export import save_onnx
 from skcalib.export._graph import PaddedPipeline
 from skcalib.export._parts import take_apart

@@ -70,9 +70,9 @@ def test_the_pipeline_stays_as_it_is(tiny_bert, tmp_path):
     store, params = tmp_path / "store", {"dtype": "bfloat16", "max_length": 4}
     encoder = BertEncoder(tiny_bert, memory=store, **params).fit(["dog"])
     encoder.transform(["dog"])
-    model = BiEncoder(encoder, similarity="euclidean").fit(["dog"])
+    model = BiEncoder(encoder).fit(["dog"])
     # This warns of no text that is cut off.
-    assert exported(model, tmp_path).similarity_fn_name == "euclidean"
+    assert exported(model, tmp_path).similarity_fn_name == "cosine"
     assert len(VectorStore(store)) == 1  # "dog" alone: the export wrote nothing
     assert model.encoder_.get_params() == clone(encoder).get_params()
 

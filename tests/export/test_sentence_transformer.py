@@ -24,7 +24,7 @@ from skcalib import (
     NormalizingFlow,
     Whitening,
 )
-from skcalib.export import save_sentence_transformer, save_static
+from skcalib.export import save_sentence_transformer
 
 package = pytest.importorskip("sentence_transformers", minversion="6")
 
@@ -118,14 +118,13 @@ def test_a_mean_without_the_first_token_is_refused(tiny_bert, texts, tmp_path):
         save_sentence_transformer(encoder, tmp_path / "model")
 
 
-@pytest.mark.parametrize("export", [save_sentence_transformer, save_static])
-def test_a_folder_names_what_all_versions_know(export, tiny_bert, texts, tmp_path):
+def test_a_folder_names_what_all_versions_know(tiny_bert, texts, tmp_path):
     encoder = BertEncoder(tiny_bert, layers=0, pooling="zipf")
     whitening = Whitening(6, noise="auto")
     pipeline = make_pipeline(encoder, whitening, Normalizer()).fit(texts)
     umask = os.umask(0o027)
     try:
-        export(pipeline, tmp_path / "model")
+        save_sentence_transformer(pipeline, tmp_path / "model")
     finally:
         os.umask(umask)
     modules = json.loads((tmp_path / "model" / "modules.json").read_text())
@@ -149,7 +148,7 @@ def test_model_is_loaded_saved_and_run_where_there_is_no_skcalib(minilm, tmp_pat
     texts = ["A man plays the flute.", "Snow fell all night, and more.", "", "?", "Music"]
     encoder = BertEncoder(minilm, pooling="zipf", layers=(0, 3))
     pipeline = make_pipeline(encoder, Whitening(3, noise="auto"), Normalizer())
-    model = BiEncoder(pipeline, similarity="dot").fit(texts)
+    model = BiEncoder(pipeline).fit(texts)
     save_sentence_transformer(model, tmp_path / "model")
     with monkeypatch.context() as without:
         for name in [name for name in sys.modules if name.split(".")[0] == "skcalib"]:
@@ -158,7 +157,6 @@ def test_model_is_loaded_saved_and_run_where_there_is_no_skcalib(minilm, tmp_pat
         loaded.save(str(tmp_path / "again"))
         loaded = package.SentenceTransformer(str(tmp_path / "again"), device="cpu")
         vectors = loaded.encode(texts, batch_size=5)
-    assert loaded.similarity_fn_name == "dot"
     assert_equal_vectors(vectors, model.encoder_.transform(texts))
     assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
 
@@ -193,19 +191,6 @@ def test_a_model_of_unit_length_stays_one(last, normalized, texts, tmp_path):
     kinds = [type(module).__name__ for module in model]
     assert kinds == ["Transformer", "Pooling", "Normalize", "Dense", "Dense", "Normalize"]
     assert "`Normalizer()`" in (tmp_path / "model" / "README.md").read_text()
-
-
-def test_inner_products_of_a_pipeline_are_kept(normalized, texts, tmp_path):
-    pipeline = make_pipeline(BertEncoder(normalized), Whitening(6, noise="auto"))
-    model = BiEncoder(pipeline, similarity="dot").fit(texts)
-    found = exported(model, tmp_path).encode(texts)
-    assert_equal_vectors(found, model.encoder_.transform(texts))
-
-
-def test_a_table_of_a_model_of_unit_length_gives_unit_length(normalized, texts, tmp_path):
-    encoder = BertEncoder(normalized, layers=0, pooling="mean_own").fit(texts)
-    found = exported(encoder, tmp_path, save_static).encode(texts)
-    assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-5)
 
 
 SMALL = {

@@ -1,6 +1,4 @@
-"""Fitted steps as maps of torch, sentence-transformers and faiss."""
-
-import sys
+"""Fitted steps as maps of torch, and as modules after a model."""
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
 from skcalib import BertEncoder, GroupErasure, NeighborSmoothing, NormalizingFlow, Whitening
 from skcalib.calibration import CalibratorTags, LinearMap
 from skcalib.datasets import load_toy_sts
-from skcalib.export import to_faiss, to_sentence_transformers, to_torch
+from skcalib.export import to_torch
 
 
 @pytest.fixture
@@ -79,78 +77,17 @@ def test_torch_module_is_saved_and_differentiable(X, tmp_path):
     assert_allclose(x.grad[0], module.weight.sum(dim=1), rtol=1e-5)
 
 
-def test_sentence_transformer_gives_the_vectors_of_the_pipeline(tiny_bert, texts, tmp_path):
-    package = pytest.importorskip("sentence_transformers")
-    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
-    pipeline = make_pipeline(BertEncoder(tiny_bert), Whitening(4, noise="auto")).fit(texts)
-    transformer = modules.Transformer(tiny_bert)
-    pooling = modules.Pooling(16, pooling_mode="mean")
-    dense = to_sentence_transformers(pipeline[-1])
-    model = package.SentenceTransformer(modules=[transformer, pooling, dense], device="cpu")
-    expected = pipeline.transform(texts)
-    assert_allclose(model.encode(texts), expected, atol=1e-5)
-    model.save(str(tmp_path / "model"))
-    loaded = package.SentenceTransformer(str(tmp_path / "model"), device="cpu")
-    assert_allclose(loaded.encode(texts), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("noise", [0.0, "auto"])
-def test_faiss_maps_and_its_index_of_cosines_takes_raw_vectors(X, noise):
-    faiss = pytest.importorskip("faiss")
-    whitening = Whitening(4, noise=noise).fit(X)
-    Z = whitening.transform(X).astype(np.float64)
-    assert_allclose(to_faiss(whitening).apply(X), Z, atol=1e-5)
-    index = to_faiss(whitening, normalize=True)
-    index.add(X)
-    cosines, found = index.search(X[:50], 600)
-    Z /= np.linalg.norm(Z, axis=1, keepdims=True)
-    assert_array_equal(found[:, 0], np.arange(50))
-    assert_allclose(cosines, np.sort(Z[:50] @ Z.T, axis=1)[:, ::-1], atol=1e-5)
-    again = faiss.deserialize_index(faiss.serialize_index(index))
-    assert_array_equal(again.search(X[:50], 5)[1], found[:, :5])
-
-
-@pytest.mark.parametrize(
-    ("export", "module", "package"),
-    [
-        (to_faiss, "faiss", "faiss-cpu"),
-        (to_sentence_transformers, "sentence_transformers", "sentence-transformers"),
-    ],
-)
-def test_exports_name_a_missing_package(X, monkeypatch, export, module, package):
-    for name in [n for n in sys.modules if n.split(".")[0] == module]:
-        monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=f"pip install '?{package}"):
-        export(Whitening(3).fit(X))
-
-
-@pytest.mark.parametrize("export", [to_torch, to_faiss, to_sentence_transformers])
-def test_exports_refuse_what_is_not_fitted_and_no_step(export, X):
+def test_to_torch_refuses_what_is_not_fitted_and_no_step(X):
     with pytest.raises(NotFittedError):
-        export(Whitening())
+        to_torch(Whitening())
     with pytest.raises(ValueError, match="Got no step"):
-        export()
+        to_torch()
     with pytest.raises(TypeError, match=r"MinMaxScaler\(\) cannot be exported.* Normalizer"):
-        export(MinMaxScaler().fit(X))
+        to_torch(MinMaxScaler().fit(X))
     with pytest.raises(TypeError, match=r"Normalizer\(norm='l1'\) cannot be exported"):
-        export(Normalizer("l1"))
+        to_torch(Normalizer("l1"))
     with pytest.raises(ValueError, match="returns 5 features, but the next expects 12"):
-        export(Whitening(5).fit(X), Whitening().fit(X))
-
-
-@pytest.mark.parametrize("export", [to_faiss, to_sentence_transformers])
-@pytest.mark.parametrize(
-    ("step", "reason"),
-    [
-        (NormalizingFlow(max_epochs=1, device="cpu"), "a normalizing flow. Calibrate"),
-        (NeighborSmoothing(), "NeighborSmoothing, a search"),
-        (Normalizer(), "a Normalizer. Leave"),
-    ],
-)
-def test_exports_say_which_step_is_not_linear(X, export, step, reason):
-    with pytest.raises(ValueError, match=f"One linear map cannot hold {reason}"):
-        export(Whitening(4).fit(X), step.fit(X[:, :4]))
+        to_torch(Whitening(5).fit(X), Whitening().fit(X))
 
 
 def test_to_torch_of_a_pipeline_is_its_transform(X):
@@ -196,18 +133,6 @@ def test_steps_of_scikit_learn_are_linear_maps(step, dtype, of_toy_texts):
     assert_allclose(found, expected, atol=(1e-5 if dtype == np.float32 else 1e-10) * typical)
 
 
-@pytest.mark.parametrize("step", OF_SKLEARN, ids=str)
-def test_faiss_and_dense_hold_steps_of_scikit_learn(step, of_toy_texts):
-    X = of_toy_texts[0]
-    pytest.importorskip("faiss")
-    whitening = Whitening(4, noise="auto")
-    for steps in ([step], [step, whitening]):
-        pipeline = make_pipeline(*steps).fit(X)
-        expected = pipeline.transform(X.astype(np.float64))
-        atol = 2e-5 * np.sqrt(np.mean(expected**2))
-        assert_allclose(to_faiss(pipeline).apply(X), expected, atol=atol)
-
-
 def test_a_large_mean_costs_no_digits(X):
     torch, centered = pytest.importorskip("torch"), StandardScaler(with_std=False).fit(X + 1000)
     far = (X + 1000).astype(np.float64)
@@ -240,15 +165,11 @@ def of_own(name, **tags):
 
 
 def test_a_step_of_ones_own_gives_its_map_or_the_reason_why_not(X):
-    pytest.importorskip("faiss")
     torch, step = pytest.importorskip("torch"), of_own("Doubling").fit(X)
     pipeline = make_pipeline(step, Whitening(4)).fit(X)
     expected = pipeline.transform(X)
     assert_allclose(to_torch(pipeline)(torch.from_numpy(X)), expected, atol=1e-5)
-    assert_allclose(to_faiss(pipeline).apply(X), expected, atol=1e-5)
     step = of_own("Other", not_linear="a kernel. Leave it out").fit(X)
-    with pytest.raises(ValueError, match=r"One linear map cannot hold a kernel. Leave it out"):
-        to_faiss(step)
     with pytest.raises(TypeError, match=r"Other\(\) cannot be exported: it is not linear"):
         to_torch(step)
 
@@ -261,22 +182,17 @@ def test_to_torch_scales_the_smallest_vectors_to_unit_length():
 
 
 @pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")
-@pytest.mark.parametrize("target", ["torch", "faiss"])
 @pytest.mark.parametrize(
     "whitening", [None, Whitening(5), Whitening(noise="auto"), Whitening(9, method="zca")]
 )
-def test_exports_join_an_erasure_and_a_whitening(of_toy_texts, target, whitening):
+def test_an_erasure_and_a_whitening_are_one_map(of_toy_texts, whitening):
     X, groups = of_toy_texts
     steps = [GroupErasure().fit(X, groups=groups)]
     expected = steps[0].transform(X)
     if whitening is not None:
         steps.append(whitening.fit(X))  # not on erased vectors: the means differ
         expected = whitening.transform(expected)
-    if target == "torch":
-        found = to_torch(*steps)(pytest.importorskip("torch").from_numpy(X)).numpy()
-    else:
-        pytest.importorskip("faiss")
-        found = to_faiss(*steps).apply(X)
+    found = to_torch(*steps)(pytest.importorskip("torch").from_numpy(X)).numpy()
     assert_allclose(found, expected, atol=1e-5 * np.sqrt(np.mean(expected**2)))
 
 
@@ -294,3 +210,32 @@ def test_groups_far_apart_cost_no_digits(whitening):
         # torch takes float64 where float32 would lose the digits.
         module = to_torch(*steps)(pytest.importorskip("torch").from_numpy(apart)).numpy()
         assert_allclose(module, expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("fitted_on_unit_vectors", [True, False])
+def test_a_module_goes_after_what_made_the_vectors_that_it_was_fitted_on(
+    minilm, fitted_on_unit_vectors
+):
+    """MiniLM's folder ends with Normalize."""
+    torch, library = pytest.importorskip("torch"), pytest.importorskip("sentence_transformers")
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    texts = load_toy_sts().data[:100, 0].tolist()
+    encoder = BertEncoder(minilm, normalize=fitted_on_unit_vectors)
+    pipeline = make_pipeline(encoder, Whitening(16, noise="auto"), Normalizer()).fit(texts)
+    linear = pipeline[1].linear_map()
+    W, b = linear.projection, linear.bias - linear.mean @ linear.projection
+    dense = modules.Dense(
+        *W.shape,
+        activation_function=torch.nn.Identity(),
+        init_weight=torch.tensor(W.T, dtype=torch.float32),
+        init_bias=torch.tensor(b, dtype=torch.float32),
+    )
+    transformer, pooling, normalize = library.SentenceTransformer(str(minilm), device="cpu")
+    chains = {
+        False: [pooling, dense, normalize],
+        True: [pooling, normalize, dense, modules.Normalize()],
+    }
+    for is_after, chain in chains.items():
+        model = library.SentenceTransformer(modules=[transformer, *chain], device="cpu")
+        cosines = (model.encode(texts) * pipeline.transform(texts)).sum(axis=1)
+        assert (cosines.min() > 1 - 1e-6) == (is_after == fitted_on_unit_vectors)

@@ -1,16 +1,15 @@
-"""Try a thousand hostile inputs of classifiers, answers, duplicates, windows and the command.
+"""Try a thousand hostile inputs of classifiers, answers and windows.
 
 Run by hand, with a seed and the number of cases::
 
     python tests/long/hostile.py 0 1000
 
 Each case must end with a result that is finite and has a row for each text, or with a
-ValueError or TypeError that leaves nothing half-fitted; the command, with 0 or 2, and no file
-after an error. Prints what was tried, how it ended, and each case that broke the rule.
+ValueError or TypeError that leaves nothing half-fitted. Prints what was tried, how it ended,
+and each case that broke the rule.
 """
 
 import contextlib
-import io
 import sys
 import tempfile
 import traceback
@@ -31,21 +30,15 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib import (
     BertEncoder,
     NearestAnswer,
-    SimilarityScale,
     TextEncoder,
     ZeroShotClassifier,
 )
-from skcalib.__main__ import main
 
 ODD = ["", " ", "\n", "\0", "\u200b", "a\rb", "=1+1", "x" * 3000, "dog " * 900, "🙂", "ß"]
 ODD += ["\ud800", "١٢٣", "a\u0301", "\u202eabc", "-1", "nan", "None", "a,b", '"', "1e400"]
 ODD += ["the the"]
 LABELS = [0, 1, -1, True, None, np.nan, "a", "b", "", 2**53, 2**53 + 1, 2**64, 1.5, b"a"]
 LABELS += [("a",), np.int64(1), np.uint64(2**63), np.str_("a"), pd.NA, np.datetime64("2020")]
-
-
-class Refused(Exception):
-    """The command ended with 2, and a message."""
 
 
 def pick(rng, options):
@@ -139,22 +132,6 @@ def answers(rng, encoder):
     yield model.vectors_, len(model.vectors_)
 
 
-def equivalent(rng, encoder):
-    scales = []
-    for _ in range(2):
-        X = rng.normal(size=(int(rng.integers(2, 400)), 8)) * 10.0 ** rng.integers(-200, 200)
-        if rng.random() < 0.3:
-            X[rng.integers(len(X))] = pick(rng, [0, np.nan, np.inf, 1e308])
-        scales.append(SimilarityScale())
-        yield scales[-1]
-        scales[-1].fit(X)
-    given = pick(rng, [0.5, 0.99, 1, -1, 0.1, 1.5, np.nan, "x", None])
-    found = np.atleast_1d(scales[0].equivalent(given, scales[1]))
-    if np.abs(found).max() > 1:
-        raise AssertionError(f"a cosine of {found}")
-    yield found[:, None], len(found)
-
-
 def windows(rng, encoder):
     texts = sentences(rng, int(rng.integers(1, 12)), int(rng.integers(0, 6)))
     texts += [" ".join(rng.choice(WORDS, size=rng.integers(30, 200)))]
@@ -176,43 +153,6 @@ def windows(rng, encoder):
     yield vectors, len(texts)
 
 
-def command(rng, folder):
-    """Files of texts, names and labels with odd bytes and lines."""
-    root = Path(tempfile.mkdtemp(dir=folder))
-    texts = sentences(rng, int(rng.integers(1, 30)), int(rng.integers(0, 3)))
-    ends = pick(rng, ["\n", "\r\n", "\r", "\n\n"])
-    names = ["dog", "cat", *rng.choice(ODD, size=rng.integers(0, 2))]
-    parts = {"t": texts, "c": names, "l": [str(x) for x in labels(rng, len(texts))]}
-    for name, lines in parts.items():
-        content = ends.join(lines).encode(errors="surrogatepass")
-        if rng.random() < 0.1:
-            content = pick(rng, [b"", b"\xff\xfe", b"\n\n", content[:-3], content + b"\0"])
-        (root / name).write_bytes(content)
-    options = ["classify", f"{folder}/tiny", str(root / "t"), "-o", str(root / "out.csv")]
-    options += ["--classes", str(root / "c")] if rng.random() < 0.7 else []
-    options += ["--labels", str(root / "l")] if rng.random() < 0.5 else []
-    rate = pick(rng, ["0.05", "0", "2", "nan", "x"])
-    options += ["--rejection-rate", rate] if rng.random() < 0.3 else []
-    options += ["--overflow", "windows"] if rng.random() < 0.3 else []
-    told = io.StringIO()
-    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(told):
-        try:
-            status = main(options)
-        except SystemExit as stop:
-            status = stop.code
-    made, output = {path.name for path in root.iterdir()}, root / "out.csv"
-    if status not in (0, 2) or "Traceback" in told.getvalue():
-        raise AssertionError(f"status {status}: {told.getvalue()[-300:]}")
-    if made - {"t", "c", "l", "out.csv"} or output.exists() != (status == 0):
-        raise AssertionError(f"status {status} and files {made}")
-    if status:
-        raise Refused
-    yield None
-    table = pd.read_csv(output, keep_default_na=False, dtype=str)
-    kept = [line for line in (root / "t").read_text("utf-8-sig").split("\n") if line.strip()]
-    yield table["score"].astype(float).to_numpy()[:, None], len(kept)
-
-
 def case(function, rng, given):
     """How a case ended: "result", the type of its error, or what broke the rule."""
     model = None
@@ -230,8 +170,6 @@ def case(function, rng, given):
         last = traceback.extract_tb(error.__traceback__)[-1].filename
         inside = "skcalib" in last or "sklearn" in last
         return type(error).__name__ if inside else f"raw {type(error).__name__} {error!s:.110}"
-    except Refused:
-        return "refused"
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         return f"BROKEN: {error!r:.250} in {Path(place.filename).name}:{place.lineno}"
@@ -242,8 +180,8 @@ def try_all(seed, n):
     folder = tempfile.mkdtemp()
     make_tiny_bert(f"{folder}/tiny")
     cheap, bert = TextEncoder(project), BertEncoder(f"{folder}/tiny")
-    given = {classifier: cheap, answers: cheap, equivalent: cheap}
-    given |= {windows: bert, command: folder}
+    given = {classifier: cheap, answers: cheap}
+    given |= {windows: bert}
     ends = {function.__name__: Counter() for function in given}
     for i in range(n):
         function = [*given][i % len(given)]

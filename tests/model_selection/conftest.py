@@ -15,16 +15,16 @@ def sentences(words):
 @pytest.fixture
 def encoded(monkeypatch):
     """A list that grows with every batch that goes through a model, by its number of texts."""
-    from skcalib.encoders.model.batches import BertModel
+    from skcalib.encoders.model.batches import BackboneModel
 
-    numbers, encode = [], BertModel.encode
+    numbers, encode = [], BackboneModel.encode
 
     def counted(self, texts, show):
         for batch in encode(self, texts, show):
             numbers.append(len(batch.rows))
             yield batch
 
-    monkeypatch.setattr(BertModel, "encode", counted)
+    monkeypatch.setattr(BackboneModel, "encode", counted)
     return numbers
 
 

@@ -54,15 +54,14 @@ def test_equal_vectors_share_their_mean_rank():
     assert zero == pytest.approx(2 / 31)
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
-def test_score_is_the_logits_mean_of_reciprocal_ranks_both_ways(similarity):
+def test_score_is_the_logits_mean_of_reciprocal_ranks_both_ways():
     sentences = of_words(100)
-    model = BiEncoder(TextEncoder(chance), similarity=similarity).fit(sentences)
+    model = BiEncoder(TextEncoder(chance)).fit(sentences)
     views = views_of(sentences, n_texts=100, random_state=3)
     whole, one, other, odd, even = map(chance, zip(*views, strict=True))
 
     def found(a, b):
-        alike = a @ b.T if similarity == "dot" else -cdist(a, b, similarity)
+        alike = -cdist(a, b, "cosine")
         ways = [rankdata(-m, axis=1).diagonal() for m in (alike, alike.T)]
         return np.mean([1 / way for way in ways])
 
@@ -143,9 +142,9 @@ def test_scorer_takes_fitted_estimators_and_texts():
             SelfRetrieval()(FirstNumber().fit([]), X)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e200])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_vectors_that_are_not_finite_win_no_search(value):
     encoder = make_pipeline(FirstNumber(), FunctionTransformer(lambda X: (X + 1) * value))
-    model = BiEncoder(encoder, similarity="dot").fit(numbered(30))
-    with pytest.raises(ValueError, match=r"contains (NaN|infinity)|whose products overflow"):
+    model = BiEncoder(encoder).fit(numbered(30))
+    with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
         SelfRetrieval(n_texts=20)(model, numbered(30))

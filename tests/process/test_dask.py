@@ -13,7 +13,6 @@ from sklearn.pipeline import make_pipeline
 from skcalib import (
     BertEncoder,
     BiEncoder,
-    NormalizingFlow,
     VectorStore,
     Whitening,
 )
@@ -36,14 +35,6 @@ def cluster():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()  # what dask leaves open is closed here, not in the midst of a later test
-
-
-def test_a_lazy_array_is_not_computed_for_a_frame():
-    X = np.random.default_rng(0).normal(size=(60, 4))
-    for estimator, given in ((NormalizingFlow().fit(X), da.from_array(X)),):
-        estimator.set_output(transform="pandas")
-        with pytest.raises(ValueError, match=r"which stays lazy, .* for pandas\. Pass X\.comp"):
-            estimator.transform(given)
 
 
 def test_search_on_the_cluster_equals_the_serial_one(tiny_bert, texts, cluster, tmp_path):

@@ -7,12 +7,11 @@ import numpy as np
 import torch
 
 from skcalib.base import warn
-from skcalib.encoders.model.backbone import Backbone
+from skcalib.encoders.lookup import BLOCK, Model, Records, Show
+from skcalib.encoders.model.load import Backbone
 from skcalib.encoders.model.pooling import Joined, Pooler
 from skcalib.encoders.model.tokens import around
-from skcalib.encoders.poolings import SLOT_OF, SLOTS
-from skcalib.encoders.recipe import Recipe, Slots
-from skcalib.encoders.sources import BLOCK, Model, Records, Show
+from skcalib.encoders.recipe import SLOT_OF, SLOTS, Recipe, Slots
 from skcalib.encoders.store import VectorStore
 
 # Limits of a block of texts that are read in windows: the number of their characters, and the
@@ -20,7 +19,7 @@ from skcalib.encoders.store import VectorStore
 CHARACTERS, HELD = 2**20, 2**27
 
 
-class BertModel(Model):
+class BackboneModel(Model):
     """The `Model` of `sources` for a backbone and a recipe.
 
     A batch has a number of tokens that suits the device, until one does not fit into memory.

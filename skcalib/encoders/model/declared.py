@@ -5,23 +5,31 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from skcalib.encoders.model.entries import (
+from skcalib.encoders.model.folder import (
     CONFIG,
     COUNT,
+    DECLARED,
     MODULES,
+    TRANSFORMER,
     checked,
     entries,
     is_count,
     refuse_inner,
     unreadable,
 )
-from skcalib.encoders.model.files import DECLARED
-from skcalib.encoders.model.transformer_settings import transformer_settings
-from skcalib.encoders.poolings import POOLINGS
+from skcalib.encoders.recipe import POOLINGS
 
 SETTINGS, *_ = DECLARED
 NORMALIZE = "Normalize"
 HARMLESS = {NORMALIZE, "Dropout"}  # after the pooling: they change no cosine
+# What sentence-transformers writes of the transformer of a model of texts.
+USUAL = {
+    "transformer_task": "feature-extraction",
+    "module_output_name": "token_embeddings",
+    "modality_config": {
+        "text": {"method": "forward", "method_output_name": "last_hidden_state"}
+    },
+}
 
 
 class Declared(NamedTuple):
@@ -35,7 +43,6 @@ class Declared(NamedTuple):
     default_prompt_name: str | None
     max_length: int | None  # most tokens of a text
     lower_case: bool  # whether texts are lowercased before they are tokenized
-    truncation_side: str | None  # where long texts are cut; None: that of the tokenizer
     truncate_dim: int | None  # leading dimensions that sentence-transformers returns
 
     def prompt(self, asked: str | None) -> str:
@@ -54,8 +61,9 @@ class Declared(NamedTuple):
 def declared(folder: Path) -> Declared:
     """Read the settings of a folder; a file that is there but cannot be read is an error."""
     before, pooling, after, normalizes = _pooling_module(folder)
-    file, transformer = folder / SETTINGS, transformer_settings(folder)
-    settings = entries(folder, SETTINGS)
+    file, settings = folder / SETTINGS, entries(folder, SETTINGS)
+    name = next((name for name in TRANSFORMER if entries(folder, name)), TRANSFORMER[0])
+    transformer = _transformer(folder / name, entries(folder, name))
     prompts = checked(file, settings, "prompts", _are_texts, "an object of texts by name")
     default = checked(file, settings, "default_prompt_name", _is_name, "a name")
     return Declared(
@@ -65,11 +73,27 @@ def declared(folder: Path) -> Declared:
         include_prompt=bool(pooling.get("include_prompt", True)),
         prompts={name: prompt or "" for name, prompt in (prompts or {}).items()},
         default_prompt_name=default,
-        max_length=transformer.max_length,
-        lower_case=transformer.lower_case,
-        truncation_side=transformer.truncation_side,
+        **transformer,
         truncate_dim=checked(file, settings, "truncate_dim", is_count, COUNT),
     )
+
+
+def _transformer(file: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file declares of the transformer; refuse an entry that is not read.
+
+    Such an entry might change vectors, and most folders have none.
+    """
+    read = {name: content.get(name) for name in ("max_seq_length", "do_lower_case")}
+    checked(file, read, "max_seq_length", is_count, COUNT)
+    checked(file, read, "do_lower_case", lambda value: isinstance(value, bool), "a boolean")
+    for name, value in content.items():
+        if value and name not in read and USUAL.get(name) != value:
+            raise ValueError(
+                f"{file} declares {name}={value!r:.80}, which may change vectors, but "
+                "BertEncoder does not support it. Delete the entry to encode without it, or "
+                "wrap the SentenceTransformer in a TextEncoder."
+            )
+    return {"max_length": read["max_seq_length"], "lower_case": bool(read["do_lower_case"])}
 
 
 def wants_prompt(model: str | os.PathLike, config: dict[str, Any], settings: Declared) -> bool:

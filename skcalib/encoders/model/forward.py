@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +14,6 @@ import torch
 from skcalib.compat import attention_of
 from skcalib.encoders.model.packed import (
     NAME,
-    PackedEncoder,
     PackedRow,
     pack_linears,
     packed_attention,
@@ -27,43 +26,47 @@ class _LastLayerReached(Exception):
     """Ends a forward pass early."""
 
 
-class Way(NamedTuple):
-    """A way to run a module.
+class ForwardPass:
+    """Runs a module on the CPU, until it is moved to a device.
 
     Texts of up to ``longest_packed`` tokens are laid end to end in one row; a batch of longer
     ones holds texts of one length. If ``hooked``, hooks read the inputs of blocks, so that the
-    pass can end early; otherwise the model returns all hidden states. ``attention`` is the name
-    of the module's own attention, if it has one.
+    pass can end early; otherwise the model returns all hidden states.
     """
 
-    longest_packed: float
-    hooked: bool
-    attention: str | None
-    is_causal: bool
-
-
-class ForwardPass:
-    """Runs a module, which is on a device, in one way."""
-
-    def __init__(
-        self,
-        module: Any,
-        way: Way,
-        device: torch.device,
-        autocast: torch.dtype | None = None,
-    ):
-        self.module, self.longest_packed, self.hooked = module, way.longest_packed, way.hooked
-        self._usual, self._is_causal = way.attention, way.is_causal
-        self.device, self._autocast = device, autocast
+    def __init__(self, module: Any, longest_packed: float, is_causal: bool):
+        self.module, self.longest_packed, self._is_causal = module, longest_packed, is_causal
+        self.device = torch.device("cpu")
+        self._autocast: torch.dtype | None = None
         self._n_layers = module.config.num_hidden_layers
         self._padding = first_position(module) - 1
-        self._attention = attention_of(module)  # in use
+        self._usual = self._attention = attention_of(module)  # its own, and that in use
         # One pass at a time: torch parallelizes inside it, and the hooks serve one caller.
         self._lock = fork_safe_lock()
         lists = (part for part in module.modules() if isinstance(part, torch.nn.ModuleList))
         # A model that reuses one block, such as ALBERT, has no such list.
         self._blocks = next((part for part in lists if len(part) == self._n_layers), ())
-        self._replaced = [p for p in module.modules() if isinstance(p, PackedEncoder)]
+        self.hooked = len(self._blocks) > 0
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Move the module to a device, for matrix products in ``dtype``."""
+        # bfloat16 has the range of float32, so hidden states stay in it between the products.
+        # float16 could overflow, models that are not packed create float32 themselves, and
+        # decoders and models with windows or relative positions lose digits.
+        module = self.module
+        n_heads = getattr(module.config, "num_attention_heads", None)
+        grouped = getattr(module.config, "num_key_value_heads", n_heads) != n_heads
+        plain = not (self._is_causal or grouped or windows_of(module))
+        throughout = dtype == torch.bfloat16 and self.longest_packed > 0 and plain
+        for part in module.modules():
+            if throughout or isinstance(part, torch.nn.Linear):
+                for parameter in part.parameters(recurse=False):
+                    parameter.data = parameter.data.to(dtype)
+        module.to(device)
+        prepacked = device.type == "cpu" and pack_linears(module, dtype)
+        self.device = device
+        if not (throughout or prepacked or dtype == torch.float32):
+            self._autocast = dtype
 
     def __call__(
         self,
@@ -114,7 +117,7 @@ class ForwardPass:
     def _inputs(self, ids: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
         """Arguments of the module; for a packed row they also separate its texts."""
         if lengths.max() > self.longest_packed:
-            self._attend_by(self._usual, None)
+            self._attend_by(self._usual)
             batch = torch.from_numpy(ids.reshape(len(lengths), -1))
             return {"input_ids": batch.to(self.device)}
         counted = ids != self._padding
@@ -125,38 +128,16 @@ class ForwardPass:
         ends = np.flatnonzero(np.diff(lengths, append=0))  # of runs of texts of one length
         runs = zip(np.diff(ends, prepend=-1).tolist(), lengths[ends].tolist(), strict=True)
         packed_row = PackedRow(list(runs), self._is_causal)
-        self._attend_by(NAME, packed_row)
+        self._attend_by(NAME)
         return {"input_ids": row[:1], "position_ids": row[1:], "packed_row": packed_row}
 
-    def _attend_by(self, attention: str | None, packed_row: PackedRow | None) -> None:
-        for part in self._replaced:
-            part.row = packed_row
+    def _attend_by(self, attention: str | None) -> None:
         if attention != self._attention:
             from transformers import AttentionInterface
 
             AttentionInterface.register(NAME, packed_attention)
             self.module.set_attn_implementation(attention)
             self._attention = attention
-
-
-def moved(
-    module: Any, way: Way, device: torch.device, dtype: torch.dtype
-) -> torch.dtype | None:
-    """Move a module to a device for matrix products in ``dtype``; return that of autocast."""
-    # bfloat16 has the range of float32, so hidden states stay in it between the products.
-    # float16 could overflow, models that are not packed create float32 themselves, and decoders
-    # and models with windows or relative positions lose digits.
-    n_heads = getattr(module.config, "num_attention_heads", None)
-    grouped = getattr(module.config, "num_key_value_heads", n_heads) != n_heads
-    plain = not (way.is_causal or grouped or windows_of(module))
-    throughout = dtype == torch.bfloat16 and way.longest_packed > 0 and plain
-    for part in module.modules():
-        if throughout or isinstance(part, torch.nn.Linear):
-            for parameter in part.parameters(recurse=False):
-                parameter.data = parameter.data.to(dtype)
-    module.to(device)
-    prepacked = device.type == "cpu" and pack_linears(module, dtype)
-    return None if throughout or prepacked or dtype == torch.float32 else dtype
 
 
 def first_position(module: Any) -> int:

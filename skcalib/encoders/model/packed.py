@@ -11,25 +11,17 @@ stay unchanged.
 and all other layers get one long row of tokens. Only attention must know where a text ends:
 each text attends only to itself. Models of transformers that look up their attention by name
 can use it.
-
-*MPNet in a packed row.* MPNet adds a bias by relative position to the scores of attention, for
-all pairs of tokens of a row, and has an attention of its own. The parts here replace its
-encoder and its attentions. They compute the same for each text of a packed row; for any other
-input they call the parts that they replaced. The names of parts and of their attributes are
-those of transformers. If another release renames them, nothing is replaced, and no texts share
-a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers.modeling_outputs import BaseModelOutput
 
 NAME = "skcalib_packed"  # of the attention of packed rows, in transformers
 
@@ -104,11 +96,6 @@ class PackedRow(NamedTuple):
     runs: Sequence[tuple[int, int]]
     causal: bool
 
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest text."""
-        return max(length for _, length in self.runs)
-
 
 def packed_attention(
     module: nn.Module,
@@ -120,16 +107,13 @@ def packed_attention(
     packed_row: PackedRow,
     scaling: float | None = None,
     sliding_window: int | None = None,
-    position_bias: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attend within each text of a row of N tokens; the signature is that of transformers.
 
     Query, key and value have shape (1, H, N, w), the output has shape (1, N, H, w); a key and
     its value may serve a group of queries. With a window a token attends only to those less
-    than ``sliding_window`` away. ``position_bias`` is what is added to the scores of queries
-    and keys, (n, H, length, w), of texts of one length. Other arguments are refused unless they
-    are harmless.
+    than ``sliding_window`` away. Other arguments are refused unless they are harmless.
     """
     # transformers passes these to every attention, and they do not change its result here.
     harmless = {"dropout", "position_ids", "is_causal", "use_cache"}
@@ -142,11 +126,8 @@ def packed_attention(
     if (groups := query.shape[1] // key.shape[1]) > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
     output = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format)
-    runs, start = packed_row.runs, 0
-    if position_bias is not None and query.device.type == "cpu":
-        # More scores at once leave the cache; four texts of 500 tokens take a third longer.
-        runs = [*_shorter(runs, 512)]
-    for n, length in runs:
+    start = 0
+    for n, length in packed_row.runs:
         stop = start + n * length
         # (n, H, length, w), views: nothing is copied.
         q, k, v = (
@@ -157,8 +138,6 @@ def packed_attention(
         if sliding_window is not None and length > sliding_window:
             # To build it takes a fiftieth of the time of attention.
             mask = _band(length, sliding_window, packed_row.causal, query.device)
-        if position_bias is not None:
-            mask = position_bias(q, k).to(q.dtype)
         causal = packed_row.causal and mask is None
         attended = scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scaling)
         output[0, start:stop].unflatten(0, (n, length)).copy_(attended.transpose(1, 2))
@@ -166,83 +145,7 @@ def packed_attention(
     return output, None
 
 
-def _shorter(runs: Sequence[tuple[int, int]], n_tokens: int) -> Iterator[tuple[int, int]]:
-    """Yield parts of runs, of at most ``n_tokens`` tokens or one text each."""
-    for n, length in runs:
-        most = max(1, n_tokens // length)
-        for first in range(0, n, most):
-            yield min(most, n - first), length
-
-
 def _band(length: int, window: int, causal: bool, device: torch.device) -> torch.Tensor:
     """Whether each token of a text attends to each other, (length, length)."""
     mask = torch.ones(length, length, dtype=torch.bool, device=device)
     return mask.tril(0 if causal else window - 1).triu(1 - window)
-
-
-class _RowBias(NamedTuple):
-    """A packed row, and the bias, (1, H, L, L), of its longest text, of L tokens."""
-
-    row: PackedRow
-    bias: torch.Tensor
-
-    def corner(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        """Bias of texts of one length: positions are relative, so it is a corner."""
-        return self.bias[:, :, : query.shape[2], : key.shape[2]]
-
-
-class PackedEncoder(nn.Module):
-    """The encoder of MPNet; ``row`` is the packed row of the next call, or None."""
-
-    def __init__(self, usual: Any):
-        super().__init__()
-        self.usual = usual
-        self.row: PackedRow | None = None
-        for layer in usual.layer:
-            layer.attention.attn = PackedAttention(layer.attention.attn)
-
-    def forward(self, hidden: torch.Tensor, *arguments: Any, **options: Any) -> Any:
-        """Run the layers as the usual encoder does."""
-        if self.row is None:
-            return self.usual(hidden, *arguments, **options)
-        longest = hidden[:, : self.row.longest]
-        bias = _RowBias(self.row, self.usual.compute_position_bias(longest))
-        states = [hidden]
-        for layer in self.usual.layer:
-            hidden = layer(hidden, position_bias=bias)[0]
-            states.append(hidden)
-        return BaseModelOutput(last_hidden_state=hidden, hidden_states=tuple(states))
-
-
-class PackedAttention(nn.Module):
-    """An attention of MPNet, which gets a `_RowBias` in place of the bias of a packed row."""
-
-    def __init__(self, usual: Any):
-        super().__init__()
-        self.usual = usual
-
-    def forward(
-        self, hidden: torch.Tensor, *arguments: Any, **options: Any
-    ) -> tuple[torch.Tensor, ...]:
-        """Attend within each text, by the usual linear layers."""
-        usual, given = self.usual, (*arguments, *options.values())
-        position_bias = next((part for part in given if isinstance(part, _RowBias)), None)
-        if position_bias is None:
-            return usual(hidden, *arguments, **options)
-        heads = (
-            layer(hidden).unflatten(-1, (usual.num_attention_heads, -1)).transpose(1, 2)
-            for layer in (usual.q, usual.k, usual.v)
-        )
-        attended, _ = packed_attention(
-            self, *heads, packed_row=position_bias.row, position_bias=position_bias.corner
-        )
-        return (usual.o(attended.flatten(2)),)
-
-
-def pack_mpnet(module: Any) -> None:
-    """Replace the encoder and the attentions of a model that is an MPNet."""
-    encoder: Any = getattr(module, "encoder", None)
-    if type(encoder).__name__ == "MPNetEncoder":
-        parts = [layer.attention.attn for layer in encoder.layer]
-        if all(type(part).__name__ == "MPNetSelfAttention" for part in parts):
-            module.encoder = PackedEncoder(encoder)

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch.nn.functional import embedding_bag
 
-from skcalib.encoders.poolings import SLOTS
-from skcalib.encoders.recipe import Slots
-from skcalib.encoders.sources import Records
+from skcalib.encoders.lookup import Records
+from skcalib.encoders.recipe import SLOTS, Slots
 
 # Factor of the weight of a window in which a pooling finds no token to count. Next to other
 # windows of a long text it is lost to rounding.

@@ -7,11 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from skcalib.encoders.model.backbone import Backbone
+from skcalib.encoders.model.load import Backbone
 from skcalib.encoders.model.pooling import Pooler
 from skcalib.encoders.model.tokens import CONTINUES, SPACES, Tokens
-from skcalib.encoders.poolings import POOLINGS, SLOTS
-from skcalib.encoders.recipe import Recipe
+from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe
 
 
 class TokenTerms(NamedTuple):

@@ -1,16 +1,20 @@
 """The tokenizer of a model: texts to token ids, cut off or in windows."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from skcalib.encoders.model.zipf import zipf_weights
-from skcalib.encoders.recipe import Recipe
 from skcalib.process.forks import cached_property, fork_safe_lock
+
+if TYPE_CHECKING:
+    from skcalib.encoders.recipe import Recipe
 
 TEXT = "{text}"  # stands for the text in a prompt
 

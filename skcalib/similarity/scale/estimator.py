@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import VersionedState, estimator, from_scratch
 from skcalib.compat import Interval, _fit_context, check_rate
 from skcalib.cosines import SLACK, best_of_others
-from skcalib.encoders.any_encoder import as_encoder
+from skcalib.encoders.pipelines import as_encoder
 from skcalib.inputs.containers import first_text, refuse_rows, unmasked
 from skcalib.inputs.pipelines import refuse_untransformed
 from skcalib.inputs.texts import distinct_texts
@@ -104,7 +104,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
     >>> X = np.random.default_rng(0).normal(size=(2000, 16))
     >>> scale = SimilarityScale().fit(X)
     >>> threshold = scale.threshold(1e-3)
-    >>> bool(scale.p_value(threshold) <= 1e-3), float(scale.surprisal(threshold).round(2))
+    >>> bool(scale.p_value(threshold) <= 1e-3)
     (True, 3.0)
 
     Of texts; `BiEncoder` has the cosines of pairs:
@@ -319,77 +319,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
             )
         return counts.p_value(similarity)
 
-    def surprisal(
-        self,
-        similarity: ArrayLike,
-        *,
-        per: Literal["pair", "query"] = "pair",
-    ) -> np.ndarray:
-        """Minus the decimal logarithm of the p-value: 3 is one pair in a thousand.
-
-        Parameters
-        ----------
-        similarity : array-like of shape (n,)
-            Cosines.
-        per
-            As for `p_value`.
-
-        Returns
-        -------
-        surprisal : ndarray of shape (n,)
-        """
-        return -np.log10(self.p_value(similarity, per=per))
-
-    def equivalent(
-        self,
-        similarity: float,
-        other: SimilarityScale,
-        *,
-        per: Literal["pair", "query"] = "pair",
-    ) -> float:
-        """Cosine that is as rare on this scale as a given one is on another.
-
-        Parameters
-        ----------
-        similarity : float
-            A cosine, such as a threshold in use.
-        other : SimilarityScale
-            The scale of that cosine, fitted on the same texts by another encoder.
-        per : {"pair", "query"}, default="pair"
-            Whether pairs that pass, or queries whose best document passes, should be as
-            frequent as before.
-
-        Returns
-        -------
-        similarity : float
-            It is as rare on this scale as the given one on the other, as far as both counted.
-
-        Raises
-        ------
-        ValueError
-            If so few pairs or queries of either scale pass that the share is not known.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skcalib import SimilarityScale
-        >>> X = np.random.default_rng(0).normal(size=(1000, 16))
-        >>> old, new = SimilarityScale().fit(X + 1), SimilarityScale().fit(X)
-        >>> threshold = new.equivalent(0.75, old)
-        >>> bool(abs(new.surprisal(threshold) - old.surprisal(0.75)) < 0.01)
-        True
-        """
-        counts, p_value = self._counted(per), float(other.p_value(similarity, per=per))
-        passed = FEWEST_PAIRS if per == "pair" else counts.new
-        n = min(counts.n, other._counted(per).n)
-        if p_value < passed / (1 + n):
-            raise ValueError(
-                f"similarity={similarity!r} has the p-value {p_value:.2g} on the other scale; "
-                f"the smaller scale has counted {n:,}, too few for that. Fit both on more "
-                "texts, or ask for a smaller cosine."
-            )
-        return float(counts.threshold(p_value))
-
     def to_dict(self) -> dict[str, Any]:
         """Return the p-values as plain lists, for JSON, a server and other languages.
 
@@ -413,29 +342,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
         True
         """
         return {per: self._counted(per).table() for per in ("pair", "query")}
-
-    @classmethod
-    def from_dict(cls, table: dict[str, Any]) -> Self:
-        """Make a scale from a table of `to_dict`.
-
-        Parameters
-        ----------
-        table : dict
-            As returned by `to_dict`, or read back from JSON.
-
-        Returns
-        -------
-        scale : SimilarityScale
-        """
-        scale = cls()
-        try:
-            counts = {per: PairCounts.from_table(table[per]) for per in ("pair", "query")}
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise ValueError(
-                f"from_dict got a {type(table).__name__} that is not a table of to_dict "
-                f"({type(error).__name__}: {error}). Pass what to_dict returned."
-            ) from error
-        return scale._keep(counts["pair"], counts["query"])
 
     def _counted(self, per: str) -> PairCounts:
         check_is_fitted(self)

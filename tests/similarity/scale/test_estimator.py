@@ -169,9 +169,8 @@ def test_p_value_and_threshold_are_each_others_inverse(X):
         assert p_value[0] <= rate < p_value[1]
     ends = 1 / (1 + scale.n_pairs_)
     assert_array_equal(scale.p_value([1.0, -1.0]), [ends, 1.0])
-    for use in (scale.p_value, scale.surprisal):
-        with pytest.raises(ValueError, match=r"has 2\.5; expected cosines, from -1 to 1"):
-            use([0.5, 2.5])
+    with pytest.raises(ValueError, match=r"has 2\.5; expected cosines, from -1 to 1"):
+        scale.p_value([0.5, 2.5])
 
 
 def test_a_sample_of_pairs_tells_nearly_the_same(X):
@@ -413,57 +412,26 @@ def test_texts_that_differ_in_the_last_bit_count_once(X, step):
     assert SimilarityScale().fit(np.vstack([X[:400], near])).n_pairs_ == 800 * 799 / 2
 
 
-def test_surprisal_is_one_unit_and_thresholds_move_between_scales(X):
+@pytest.mark.parametrize("per", ["pair", "query"])
+def test_a_threshold_moves_to_the_scale_of_another_encoder(X, per):
     old, new = SimilarityScale().fit(X + 1), SimilarityScale().fit(X)
-    assert_allclose(old.surprisal([old.threshold(1e-3)]), 3, atol=0.01)
-    for per, cosines in (("pair", (0.4, 0.7, 0.9)), ("query", (0.8, 0.9))):
-        for cosine in cosines:
-            there = new.equivalent(cosine, old, per=per)
-            assert_allclose(
-                new.surprisal(there, per=per), old.surprisal(cosine, per=per), atol=0.01
-            )
-            assert old.equivalent(there, new, per=per) == pytest.approx(cosine, abs=0.01)
-    few = SimilarityScale().fit(X[:40])
-    for here, there, per, n in (
-        (few, old, "query", 40),
-        (few, old, "pair", 780),
-        (old, few, "pair", 780),
-    ):
-        with pytest.raises(ValueError, match=rf"similarity=0\.999 .* has counted {n}, too few"):
-            here.equivalent(0.999, there, per=per)
+    rate = float(old.p_value(0.85, per=per))
+    there = new.threshold(rate, per=per, confidence=None)
+    assert new.p_value(there, per=per) == pytest.approx(rate, rel=0.05)
 
 
 def test_a_scale_travels_as_json(X):
     scale = SimilarityScale().fit(X)
     written = json.dumps(scale.to_dict())
-    back = SimilarityScale.from_dict(json.loads(written))
     assert len(written) < 100_000
-    assert (back.n_pairs_, back.n_queries_) == (scale.n_pairs_, scale.n_queries_)
     cosines = np.linspace(-1, 1, 1001)
     for per, table in json.loads(written).items():
-        exact, told = (s.p_value(cosines, per=per) for s in (scale, back))
-        assert (told >= exact - 1e-12).all()
-        assert_allclose(told, exact, rtol=0.025, atol=1e-9)
+        exact = scale.p_value(cosines, per=per)
         # What a server without skcalib does.
         rows = [bisect.bisect(table["similarity"], cosine) - 1 for cosine in cosines]
         by_table = [table["p_value"][row] if row >= 0 else 1.0 for row in rows]
-        assert_allclose(by_table, told)
-    for rate in (0.5, 1e-2, 1e-5):
-        assert scale.p_value(back.threshold(rate)) <= rate
-        assert back.threshold(rate) == pytest.approx(scale.threshold(rate), abs=0.01)
-    assert back.equivalent(0.6, scale) == pytest.approx(0.6, abs=0.01)
-    assert SimilarityScale.from_dict(back.to_dict()).to_dict() == back.to_dict()
-    pair = scale.to_dict()["pair"]
-    spoilt = [
-        {"n": -5},
-        {"p_value": pair["p_value"][::-1]},
-        {"p_value": [2 * p for p in pair["p_value"]]},
-        {"similarity": [9 * s for s in pair["similarity"]]},
-    ]
-    tables = [scale.to_dict() | {"pair": pair | entry} for entry in spoilt]
-    for wrong in (*tables, [], {"pair": {"n": 3}}, {"pair": pair, "query": {}}):
-        with pytest.raises(ValueError, match="not a table of to_dict"):
-            SimilarityScale.from_dict(wrong)
+        assert (by_table >= exact - 1e-12).all()
+        assert_allclose(by_table, exact, rtol=0.025, atol=1e-9)
 
 
 def test_per_is_checked(X):

@@ -1,4 +1,4 @@
-"""Models: found here or on the hub, checked, fingerprinted, and loaded once per process."""
+"""The folder of a model: found here or on the hub, checked, and fingerprinted."""
 
 from __future__ import annotations
 
@@ -7,25 +7,19 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+import shutil
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import mkdtemp
+from typing import Any, Self
 
-from skcalib.encoders.model.entries import (
-    CONFIG,
-    MODULES,
-    entries,
-    refuse_inner,
-    refuse_outside,
-)
 from skcalib.process import caches
-from skcalib.process.devices import plain_torch, resolve_device
+from skcalib.process.forks import fork_safe_lock
 
-if TYPE_CHECKING:
-    import torch
-
-    from skcalib.encoders.model.backbone import Backbone  # imports torch
-
+CONFIG = "config.json"
+MODULES = "modules.json"
+COUNT = "a number, 1 or more"
 WEIGHTS = ("model.safetensors", "model-*.safetensors")
 OTHER_WEIGHTS = re.compile(r"\.(safetensors|bin|npz|gguf|h5|msgpack|onnx|ckpt|pth?)$")
 # Types of quantized weights; MLX packs several weights into one U32.
@@ -50,54 +44,6 @@ MOVED = (
     "If the model of a fitted pipeline has moved, set its folder: "
     "pipeline.set_params(bertencoder__model=folder)."
 )
-
-
-def load(folder: Path, device: str, dtype: str, *, lower_case: bool = False) -> Backbone:
-    """Return a model; this process loads it once for each state of its files.
-
-    With ``lower_case``, its tokenizer lowercases texts first.
-    """
-    import torch
-
-    key, place = fingerprint(folder), resolve_device(device)
-    return caches.model_of(_loaded, folder, key, place, getattr(torch, dtype), lower_case)
-
-
-def _loaded(
-    folder: Path,
-    key: str,
-    device: torch.device,
-    dtype: torch.dtype,
-    lower_case: bool,
-) -> Backbone:
-    """Load the model of a folder whose fingerprint is ``key``."""
-    import torch
-
-    from skcalib.encoders.model.backbone import Backbone
-    from skcalib.encoders.model.forward import in_short
-    from skcalib.encoders.model.reading import lowercase, read
-
-    try:
-        with plain_torch(device):
-            tokenizer, module = read(folder)
-            name = key
-            if lower_case:
-                lowercase(tokenizer)
-                name = hashlib.sha256(f"{key} in lower case".encode()).hexdigest()
-            backbone = Backbone(folder, name, tokenizer, module, device, dtype)
-        if fingerprint(folder) != key:
-            raise ValueError("its files changed while they were read. Call again")
-    except (MemoryError, torch.cuda.OutOfMemoryError):
-        raise
-    except Exception as error:  # transformers raises any kind for a broken or hostile model
-        raise ValueError(
-            f"The model in {str(folder)!r} cannot be used in {dtype} on {device.type}: "
-            f"{in_short(error)}. BertEncoder accepts encoders such as BERT or RoBERTa, "
-            "decoders such as GPT-2 or Llama, and the encoder of T5, with tokenizer and "
-            "safetensors weights, as save_pretrained writes them. Code that comes with a model "
-            "is never run."
-        ) from error
-    return backbone
 
 
 def locate(model: str | os.PathLike) -> Path:
@@ -358,3 +304,120 @@ def _checked_digest(folder: Path, *states: tuple) -> str:
             content = hashlib.file_digest(stream, "sha256").digest()
         total.update(json.dumps(file.name).encode() + content)
     return total.hexdigest()
+
+
+def home_of(folder: Path) -> Path:
+    """Folder to which the links of a model may lead: its own, or its repository in the cache.
+
+    A snapshot in the cache of the hub links to the files of its repository.
+    """
+    home = folder.resolve()
+    return home.parent.parent if home.parent.name == "snapshots" else home
+
+
+def refuse_outside(folder: Path, name: str) -> None:
+    """Refuse a file that is not in the folder of a model."""
+    file = (folder / name).resolve()
+    if not file.is_relative_to(home_of(folder)):
+        raise ValueError(
+            f"The model in {str(folder)!r} is refused: {name} links to {file}, outside it. "
+            "Copy that file into it."
+        )
+
+
+def entries(folder: Path, name: str, kind: type = dict) -> Any:
+    """Top level of a JSON file of a model, of one kind; an empty one if there is no such file.
+
+    A file outside the folder, or a link that leads to nothing, is refused.
+    """
+    refuse_outside(folder, name)
+    file = folder / name
+    if file.is_symlink() and not file.exists():
+        raise unreadable(file)
+    try:
+        content = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return kind()
+    except (OSError, ValueError, RecursionError):
+        content = None
+    if not isinstance(content, kind):
+        raise unreadable(file)
+    return content
+
+
+def checked(
+    file: Path, content: dict, name: str, is_right: Callable[[Any], bool], expected: str
+) -> Any:
+    """Return an entry of a file's content, or None; refuse an entry of another type."""
+    value = content.get(name)
+    if value is None or is_right(value):
+        return value
+    raise ValueError(
+        f"{file} declares {name}={value!r:.80}; expected {expected}. Correct it, or download "
+        "the model again."
+    )
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is a whole number, 1 or more, and no bool."""
+    return type(value) is int and value >= 1
+
+
+def refuse_inner(folder: Path) -> None:
+    """Refuse a model in a folder of its own, as old sentence-transformers saved it."""
+    first = next(iter(entries(folder, MODULES, list)), None)
+    inner = first.get("path") if isinstance(first, dict) else None
+    if isinstance(inner, str) and Path(inner) != Path():
+        raise ValueError(
+            f"{folder / MODULES} puts the model into the folder {inner!r}, as old versions of "
+            "sentence-transformers did; BertEncoder reads it next to that file. Load and save "
+            "it with a newer version; or give BertEncoder the inner folder, and its pooling."
+        )
+
+
+def unreadable(file: Path) -> ValueError:
+    """Error for a file without the expected content."""
+    return ValueError(
+        f"{file} is missing, incomplete or invalid. Download the model again, or save it again."
+    )
+
+
+_lock = fork_safe_lock()
+
+
+class ModelFiles:
+    """The files of a model that decide its vectors, by name.
+
+    Models are loaded from folders, so where a pickle brought them, the first use writes a
+    temporary one. It is removed with this object, or when the process ends.
+    """
+
+    def __init__(self, folder: Path):
+        files = (file for file in sorted(folder.iterdir()) if file.is_file())
+        names = {file.name: file for file in files if not NOT_READ.fullmatch(file.name)}
+        self._files = {name: file.read_bytes() for name, file in names.items()}
+        self._folder: Path | None = folder
+
+    @property
+    def folder(self) -> Path:
+        """A folder with the files."""
+        with _lock:
+            # A child of this process may have removed the folder at its end.
+            if self._folder is None or not self._folder.is_dir():
+                folder = Path(mkdtemp(prefix="skcalib-model-"))
+                weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+                for name, content in self._files.items():
+                    if name != Path(name).name:
+                        raise ValueError(
+                            f"The pickled model has a file named {name!r}; expected names "
+                            "without a folder. Do not use this pickle."
+                        )
+                    (folder / name).write_bytes(content)
+                self._folder = folder
+            return self._folder
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_files": self._files, "_folder": None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # it never changes

@@ -7,21 +7,18 @@ number of layers.
 
 import math
 from collections.abc import Callable, Iterator
-from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state, gen_batches
+from sklearn.utils import gen_batches
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from skcalib.base import progress, warn
-from skcalib.calibration.flow.fitted import FittedFlow, on_device, untrained
-from skcalib.calibration.flow.glow import Glow
+from skcalib.calibration.glow import Glow
 from skcalib.process.threads import one_torch_thread
 
 # Of Adam, as in BERT-flow's code.
@@ -66,8 +63,8 @@ def shuffled_batches(
 class Adam:
     """The parameters of a flow in one vector, and their updates.
 
-    BERT and BERT-flow train with this update: Adam (arXiv:1412.6980) without its bias
-    correction and with decoupled weight decay (arXiv:1711.05101) on matrices only,
+    BERT trains with this update: Adam (arXiv:1412.6980) without its bias correction and with
+    decoupled weight decay (arXiv:1711.05101) on matrices only,
 
         m <- beta1 m + (1 - beta1) g,  v <- beta2 v + (1 - beta2) g^2
         p <- p - learning_rate (m / (sqrt(v) + epsilon) + weight_decay p)
@@ -79,12 +76,11 @@ class Adam:
     views of p.
     """
 
-    def __init__(self, flow: Glow, moments: np.ndarray, learning_rate: float):
+    def __init__(self, flow: Glow, learning_rate: float):
         self._flow, self._learning_rate = flow, learning_rate
         self._parameters = list(flow.parameters())
         vector = parameters_to_vector(self._parameters).detach()
-        self.state = vector.repeat(3, 1)
-        self.state[1:] = torch.as_tensor(moments, dtype=vector.dtype)
+        self.state = torch.stack((vector, *torch.zeros(2, len(vector)).to(vector)))
         vector_to_parameters(self.state[0], self._parameters)
         matrices = [torch.full_like(p, p.ndim == 2) for p in self._parameters]
         is_matrix = parameters_to_vector(matrices).detach()
@@ -113,21 +109,19 @@ class Adam:
 
 
 class Trainer:
-    """The training of a flow on some rows of X, on a device, epoch by epoch."""
+    """The training of a flow on some rows of X, on its device, epoch by epoch."""
 
     def __init__(
         self,
-        start: FittedFlow,
+        flow: Glow,
         X: np.ndarray,
         rows: np.ndarray,
         settings: Any,
-        device: torch.device,
+        rng: np.random.RandomState,
     ):
-        self.flow = start.network().to(device)
-        self._X, self._rows, self._rng = X, rows, start.rng
+        self.flow, self._X, self._rows, self._rng = flow, X, rows, rng
         self._batch_size = settings.batch_size
-        self.adam = Adam(self.flow, start.moments, settings.learning_rate)
-        self.n_kept = 0  # good states of the epochs so far
+        self.adam = Adam(flow, settings.learning_rate)
 
     @property
     def n_steps(self) -> int:
@@ -139,27 +133,23 @@ class Trainer:
 
         ``advance`` is called after each batch. If the loss or a parameter becomes NaN or
         infinite, the loss is NaN and the state is the last good one, at most 64 steps before.
-        After Ctrl-C the state is also the last good one.
         """
         state, jitter = self.adam.state, self.flow.standardize.jitter.cpu().numpy()
         good, total, recent = state.clone(), 0.0, torch.zeros_like(state[0, 0])
         batches = shuffled_batches(self._X, self._rows, self._batch_size, self._rng)
-        try:
-            # Operations of a few microseconds are too small to share: threads would mostly
-            # wait for each other, for long if another process uses the core.
-            with one_torch_thread():
-                for step, drawn in enumerate(batches, start=1):
-                    recent += self.adam.step(self._with_jitter(self._tensor(drawn), jitter))
-                    if step % 64 == 0 or step == self.n_steps:  # reading waits for the device
-                        # A loss is from before its update, so check the parameters too.
-                        if not torch.isfinite(recent + state[0].sum()):
-                            return math.nan
-                        good, self.n_kept = state.clone(), self.n_kept + 1
-                        total += float(recent)
-                        recent.zero_()
-                    advance()
-        finally:
-            state.copy_(good)
+        # Operations of a few microseconds are too small to share: threads would mostly wait
+        # for each other, for long if another process uses the core.
+        with one_torch_thread():
+            for step, drawn in enumerate(batches, start=1):
+                recent += self.adam.step(self._with_jitter(self._tensor(drawn), jitter))
+                if step % 64 == 0 or step == self.n_steps:  # reading waits for the device
+                    # A loss is from before its update, so check the parameters too.
+                    if not torch.isfinite(recent + state[0].sum()):
+                        state.copy_(good)
+                        return math.nan
+                    good, total = state.clone(), total + float(recent)
+                    recent.zero_()
+                advance()
         return total / self.n_steps
 
     def _with_jitter(self, batch: Tensor, jitter: np.ndarray) -> Tensor:
@@ -214,53 +204,36 @@ class Trainer:
         return torch.as_tensor(rows, dtype=state.dtype, device=state.device)
 
 
-@on_device
 def train(
+    flow: Glow,
     X: np.ndarray,
-    start: FittedFlow | None,
+    rows: np.ndarray,
+    held_out: np.ndarray,
     settings: Any,
-    n_epochs: int,
-    validation_fraction: float | None,
-    *,
-    device: torch.device,
-) -> tuple[FittedFlow, bool]:
-    """Train a new flow on the device, or ``start`` further.
+    rng: np.random.RandomState,
+) -> list[list[float]]:
+    """Train a flow in place, on its device.
 
-    ``settings`` has the parameters of :class:`NormalizingFlow`. Returns the flow (that of the
-    best epoch if rows are held out) and whether Ctrl-C ended the training.
+    ``settings`` has the parameters of `NormalizingFlow`. With rows held out, the best epoch
+    remains. Returns the loss of each epoch, and that of held-out rows if any, in nats.
     """
-    # The training has its own generator, so that no other draw interferes.
-    if start is None:
-        seed = check_random_state(settings.random_state).randint(np.iinfo(np.int32).max)
-        rng = np.random.RandomState(seed)
-    else:
-        rng = deepcopy(start.rng)
-    rows, held_out = split(len(X), validation_fraction, rng)
-    start = replace(start, rng=rng) if start else untrained(X, rows, rng, settings)
-    trainer = Trainer(start, X, rows, settings, device)
-    curve, state, interrupted = list(start.curve), trainer.adam.state, False
+    trainer = Trainer(flow, X, rows, settings, rng)
+    curve: list[list[float]] = []
     best: tuple[float, Any] = math.inf, None  # loss of held-out rows, and the state
-    n_batches, n_before = n_epochs * trainer.n_steps, len(curve)
+    state, n_batches = trainer.adam.state, settings.max_epochs * trainer.n_steps
     bar = progress(n_batches, unit="batch", desc="NormalizingFlow", verbose=settings.verbose)
-    try:
-        with bar as advance:
-            while len(curve) < n_before + n_epochs:
-                losses = [trainer.epoch(partial(advance, 1, f"epoch {len(curve) + 1}"))]
-                if len(held_out):
-                    losses.append(trainer.evaluate(held_out))
-                if not np.isfinite(losses).all():
-                    warn(NOT_FINITE, ConvergenceWarning)
-                    break
-                curve.append(losses)
-                if len(held_out) and losses[-1] < best[0]:
-                    best = losses[-1], state.clone()
-    except KeyboardInterrupt:
-        if not trainer.n_kept:
-            raise
-        interrupted = True
+    with bar as advance:
+        while len(curve) < settings.max_epochs:
+            losses = [trainer.epoch(partial(advance, 1, f"epoch {len(curve) + 1}"))]
+            if len(held_out):
+                losses.append(trainer.evaluate(held_out))
+            if not np.isfinite(losses).all():
+                warn(NOT_FINITE, ConvergenceWarning)
+                break
+            curve.append(losses)
+            if len(held_out) and losses[-1] < best[0]:
+                best = losses[-1], state.clone()
     if best[1] is not None:
         state.copy_(best[1])
     trainer.warn_of_divergence()
-    moments = state[1:].cpu().numpy()
-    fitted = replace(start, weights=trainer.flow.arrays(), moments=moments, curve=curve)
-    return fitted, interrupted
+    return curve

@@ -1,0 +1,53 @@
+"""Fitted steps as a torch module from vectors to vectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from skcalib.export._parts import combined, fitted_steps
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def to_torch(*steps: Any) -> nn.Module:
+    """Return fitted steps as one ``torch.nn.Module`` from vectors to vectors.
+
+    Parameters
+    ----------
+    *steps : estimators
+        Fitted `Whitening`, `GroupErasure`, `NormalizingFlow`,
+        `NeighborSmoothing`, scikit-learn's ``Normalizer("l2")``, and pipelines of them, in the
+        order in which they transform.
+
+    Returns
+    -------
+    module : torch.nn.Module
+        On the CPU. Maps tensors of shape (..., n_features) and keeps their dtype. The fitted
+        arrays are buffers: they are saved with a model and not trained. Vectors are compared
+        with every fitted vector, regardless of `neighbors`. For the density of a flow, and to
+        train it further, use `NormalizingFlow.to_torch`.
+
+    Raises
+    ------
+    TypeError
+        If a step is of another class.
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> from skcalib import Whitening
+    >>> from skcalib.export import to_torch
+    >>> X = np.random.default_rng(0).normal(size=(100, 4)) + 50
+    >>> whitening = Whitening(2).fit(X)
+    >>> module = to_torch(whitening)
+    >>> np.allclose(module(torch.from_numpy(X)), whitening.transform(X))
+    True
+    """
+    parts = combined(fitted_steps(*steps))
+    from torch import nn
+
+    from skcalib.export._modules import module_of
+
+    modules = [module_of(part) for part in parts]
+    return modules[0] if len(modules) == 1 else nn.Sequential(*modules)
