@@ -36,7 +36,7 @@ from skcalib import (
     monitoring,
 )
 from skcalib.calibration.flow import NormalizingFlow
-from skcalib.calibration.groups.estimator import GroupErasure
+from skcalib.calibration.groups import GroupErasure
 from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.calibration.whitening import Whitening
 from skcalib.encoders.bert_encoder import BertEncoder
@@ -47,7 +47,7 @@ from skcalib.process.caches import clear_caches
 from skcalib.similarity.answers import NearestAnswer
 from skcalib.similarity.bi_encoder import BiEncoder
 from skcalib.similarity.classifier.estimator import ZeroShotClassifier
-from skcalib.similarity.scale.estimator import SimilarityScale
+from skcalib.similarity.scale import SimilarityScale
 from skcalib.similarity.search import SearchEncoder
 
 __version__ = "0.1.0"

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.process.caches import SHOWN
 
-# Warnings skip frames in these files: packages, cached properties, decorators of NumPy 1.
+# Warnings skip frames in these files: packages, cached properties.
 INNER = (
     str(Path(__file__).parent) + os.sep,
     *(str(Path(str(package.__file__)).parent) + os.sep for package in (sklearn, joblib, np)),
@@ -36,60 +36,11 @@ ONCE = "default", "module", "once"  # actions of Python's filters that show a wa
 
 T = TypeVar("T")
 
-# Parameters that users of other libraries type first: the one that a class has instead, and
-# what to say unless it does the same.
-OTHER_NAMES: dict[str, dict[str, str]] = {
-    "batch_size": {"device": "It makes batches of as many tokens as suit the device."},
-    "embedding_model": {"encoder": ""},
-    "epochs": {"max_epochs": ""},
-    "k": {"n_neighbors": ""},
-    "layer": {"layers": ""},
-    "max_seq_length": {"max_length": ""},
-    "model_name": {"model": "", "encoder": ""},
-    "model_name_or_path": {"model": "", "encoder": ""},
-    "model_type": {"model": "The files of the model say what it is."},
-    "n_clusters": {"n_groups": ""},
-    "n_epochs": {"max_epochs": ""},
-    "normalize_embeddings": {"normalize": ""},
-    "num_epochs": {"max_epochs": ""},
-    "pooling_mode": {"pooling": ""},
-    "prompts": {"prompt": "Use prompt, one for all texts; a SearchEncoder has two encoders."},
-    "seed": {"random_state": ""},
-    "show_progress_bar": {"verbose": ""},
-    "threshold": {
-        "false_pairs": "Use false_pairs, a number of false pairs; fit learns the threshold.",
-        "false_discovery_rate": "Use false_discovery_rate; fit learns the threshold.",
-        "false_positive_rate": "Use false_positive_rate; fit learns the threshold.",
-        "rejection_rate": "Use rejection_rate; fit learns the threshold.",
-        "similarity": "A SimilarityScale gives thresholds for cosines.",
-    },
-}
-
 
 @dataclass_transform(eq_default=False)
 def estimator(cls: type[T]) -> type[T]:
-    """Decorate a class as a dataclass whose fields are the parameters of an estimator.
-
-    An unknown name raises a TypeError with a sentence of `OTHER_NAMES`, or with the names that
-    there are. The signature stays that of the dataclass, in which scikit-learn finds them.
-    """
-    cls = dataclass(eq=False, repr=False)(cls)
-    create = cls.__init__
-    known = inspect.signature(create).parameters
-
-    @functools.wraps(create)
-    def init(self: Any, *args: Any, **params: Any) -> None:
-        for name in params:
-            if name not in known:
-                advice = f"Its parameters are {', '.join([*known][1:])}."
-                for ours, sentence in OTHER_NAMES.get(name, {}).items():
-                    if ours in known:
-                        advice = sentence or f"Use {ours}."
-                raise TypeError(f"{type(self).__name__} has no parameter {name!r}. {advice}")
-        create(self, *args, **params)
-
-    cls.__init__ = init  # type: ignore[method-assign]
-    return cls
+    """Decorate a class as a dataclass whose fields are the parameters of an estimator."""
+    return dataclass(eq=False, repr=False)(cls)
 
 
 class NotHere:
@@ -113,7 +64,7 @@ TRUSTED_TYPES = [
     "scipy.sparse._csc.csc_matrix",
     "scipy.sparse._csr.csr_array",
     "scipy.sparse._csr.csr_matrix",
-    "skcalib.calibration.groups.means.GroupMeans",
+    "skcalib.calibration.groups.GroupMeans",
     "skcalib.calibration.map.LinearMap",
     "skcalib.calibration.moments.Moments",
     "skcalib.calibration.noise.Regularized",

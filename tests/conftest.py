@@ -1,4 +1,4 @@
-"""Fixtures: tiny BERTs, the real MiniLM, the STS benchmarks, a pretended CUDA device."""
+"""Fixtures: tiny BERTs, the real MiniLM, the STS benchmarks."""
 
 import gc
 import json
@@ -271,24 +271,6 @@ def vectors_of_real_texts():
 def remembered(recent, monkeypatch, vectors_of_real_texts):
     """Keep vectors in memory as outside the tests, and for the next test that asks for this."""
     monkeypatch.setattr("skcalib.process.caches.VECTORS", vectors_of_real_texts)
-
-
-@pytest.fixture
-def pretended_cuda():
-    """A machine with one pretended CUDA device; see tests/support/pretended_cuda.py."""
-    from pretended_cuda import PretendedCuda
-
-    with PretendedCuda().on() as machine:
-        yield machine
-
-
-@pytest.fixture
-def two_pretended_cudas():
-    """A machine with two pretended CUDA devices."""
-    from pretended_cuda import PretendedCuda
-
-    with PretendedCuda(n_devices=2).on() as machine:
-        yield machine
 
 
 @pytest.fixture

@@ -1,11 +1,8 @@
-"""What stands behind the results: measures agree with the package's, files have a history."""
-
-import csv
-import re
+"""What stands behind the results: measures agree with the package's."""
 
 import numpy as np
 import pytest
-from loading import ROOT, load
+from loading import load
 from sklearn.metrics import ndcg_score
 
 from skcalib import TextEncoder
@@ -13,7 +10,6 @@ from skcalib.evaluation import evaluate_labeled
 from skcalib.metrics import spearman
 
 measures = load("experiments/measures.py")
-SCRIPTS = sorted([*(ROOT / "experiments").glob("*.py"), *(ROOT / "benchmarks").glob("*.py")])
 
 
 @pytest.fixture(scope="module")
@@ -42,22 +38,3 @@ def test_measures_of_pairs_and_of_queries():
     similarity, judged = rng.normal(size=(6, 40)), rng.integers(3, size=(6, 40))
     expected = ndcg_score(judged, similarity, k=10)
     assert measures.ndcg(similarity, judged).mean() == pytest.approx(expected)
-
-
-def test_every_file_of_results_says_how_it_was_made():
-    folder = ROOT / "docs" / "results"
-    with open(folder / "made.csv", newline="", encoding="utf-8") as file:
-        made = {row["file"]: row for row in csv.DictReader(file)}
-    assert set(made) == {file.name for file in folder.glob("*.csv")} - {"made.csv"}
-    for name, row in made.items():
-        scripts = r"python (?:experiments/run\.py (?=\w)|benchmarks/)(\w+)(?:\.py)?( .*)?"
-        found = re.fullmatch(scripts, row["command"])
-        assert (ROOT / "experiments" / f"{found[1]}.py").exists()  # which makes it from now on
-        assert name.startswith(found[1].replace("_", "-"))
-        assert row["commit"]
-        assert "numpy" in row["versions"]
-
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_scripts_need_nothing_private(script):
-    assert not re.findall(r"\bskcalib(?:\.\w+)*\._\w+", script.read_text("utf-8"))

@@ -147,8 +147,9 @@ class BertEncoder(WithMemory, TextTransformer):
     only the encoder is used. Other encoder-decoders and models of images or sound are refused.
 
     The vector of a text depends on that text only, not on the other texts or their order (to
-    1e-5). Each distinct text of a call is encoded once. An iterator is read in blocks of 16,384
-    texts, and each distinct text of a block is encoded once.
+    1e-5). Texts are composed first (Unicode's NFC), so that canonically equal texts have one
+    vector. Each distinct text of a call is encoded once. An iterator is read in blocks of
+    16,384 texts, and each distinct text of a block is encoded once.
 
     References
     ----------

@@ -69,7 +69,6 @@ def equal_rows(X: np.ndarray, keys: Any = None) -> np.ndarray:
         for shift in (0, 0.5)
     ]
     ends = cells[0].ravel(), n + cells[1].ravel()
-    # By the indices of an array, of 64 bits, SciPy 1.11 finds no components, without an error.
     _, group = connected_components(coo_matrix((np.ones(n), ends), shape=(2 * n, 2 * n)))
     _, first, own = np.unique(group[ends[0]], return_index=True, return_inverse=True)
     is_equal = np.linalg.norm(unit - unit[first[own]], axis=1) <= ROUNDING

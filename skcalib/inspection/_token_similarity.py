@@ -181,7 +181,7 @@ def _terms_of(pipeline: Any, texts: list[str]) -> list[_Terms]:
             f"no sum over pairs of tokens. The poolings that are means: {', '.join(MEANS)}."
         )
     maps = [_map_of(step) for step in steps]
-    from skcalib.encoders.model.token_terms import token_terms
+    from skcalib.inspection._token_terms import token_terms
 
     backbone, of_texts = backbone_of(encoder), []
     for text in texts:

@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import CalibratorTags, estimator, from_scratch
-from skcalib.calibration.groups.estimator import GroupErasure
+from skcalib.calibration.groups import GroupErasure
 from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.compat import Interval, StrOptions, _fit_context
 from skcalib.encoders.pipelines import fit_with_groups

@@ -374,7 +374,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             unknown = _without_stored(unknown, questions, alone)
             n = len(unknown.texts)
             asked = search._as_queries(unknown.unit, unknown.texts)
-            best = search._nearest(*asked, 1)[0][:, 0]
+            best = search._nearest(*asked, 1)[0][:, 0] if n else np.empty(0)
             if is_growing and n < n_needed(rate):
                 warn(
                     f"Only {n:,} of the unanswerable questions still have no answer; "

@@ -502,3 +502,10 @@ def test_weights_that_are_not_finite_are_refused(tiny_bert_copy, entry):
     weights[name][0, 0] = entry
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     check_refused(folder, r"attention.self.key.weight' has entries that are not")
+
+
+def test_a_config_that_is_a_pointer_of_git_lfs_is_named(tiny_bert_copy):
+    folder = tiny_bert_copy()
+    (folder / "config.json").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid x")
+    with pytest.raises(ValueError, match=r"config\.json is a pointer of git-lfs\. Run git lfs"):
+        BertEncoder(folder).fit(["dog"])

@@ -1,6 +1,7 @@
 """Any text has a vector: finite, its own, and the same wherever it stands."""
 
 import os
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -164,3 +165,13 @@ def test_a_token_that_the_model_does_not_embed_is_refused_in_a_text(tiny_bert_co
     message = "text 'the zebra' has the token 'zebra', which the model"
     with pytest.raises(ValueError, match=message):
         encoder.transform(["the dog", "the zebra"])
+
+
+@pytest.mark.parametrize("prompt", ["", "dog {text} cat", "dog {text} cat {text}"])
+def test_canonically_equal_texts_have_one_vector(tiny_sink_decoder, prompt):
+    """As files of macOS are named; the tokenizer of bytes tells them apart."""
+    composed = ["vol\u00e9 cat", "\uac00 dog", "\u212b"]
+    encoder = BertEncoder(tiny_sink_decoder, prompt=prompt, pooling="mean").fit(composed)
+    apart = [unicodedata.normalize("NFD", text) for text in composed]
+    assert not {*apart} & {*composed}
+    assert_array_equal(encoder.transform(apart), encoder.transform(composed))

@@ -204,7 +204,7 @@ def test_braces_are_no_template(tiny_sink_decoder, texts):
 
 def test_terms_of_tokens_add_up(folder, texts):
     from skcalib.encoders.bert_encoder import backbone_of, recipe_of
-    from skcalib.encoders.model.token_terms import token_terms
+    from skcalib.inspection._token_terms import token_terms
 
     encoder = BertEncoder(folder, prompt=TEMPLATE, pooling="mean").fit(texts)
     terms = token_terms(backbone_of(encoder), recipe_of(encoder), texts[2])

@@ -9,8 +9,8 @@ from tokenizers import processors
 
 from skcalib import BertEncoder
 from skcalib.encoders.bert_encoder import backbone_of, recipe_of
-from skcalib.encoders.model.token_terms import token_terms
 from skcalib.export import save_onnx, save_sentence_transformer
+from skcalib.inspection._token_terms import token_terms
 
 TWICE = "the old , {text} , is a red house , {text} !"
 BARE = "{text} {text}"

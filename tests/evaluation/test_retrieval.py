@@ -627,7 +627,7 @@ def after_a_step(search):
 )
 def test_a_search_encoder_encodes_queries_as_queries(small, wrap):
     folder, vectors = small
-    bank = by_angle({"left": -60, "middle": -50, "right": -40})
+    bank = by_angle({str(i): -60 + i for i in range(20)})
     search = SearchEncoder(Lookup(vectors | bank, []), lexical_weight=0)
     search = search.fit(["first", "second", "third", "fourth"], queries=[*bank])
     table = evaluate_retrieval({"search": wrap(search)}, folder)

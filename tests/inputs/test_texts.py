@@ -50,8 +50,7 @@ PAIR_CONTAINERS = {
     "pandas frame": lambda a, b: pd.DataFrame({"s": a, "t": b}, index=INDEX),
     "polars frame": lambda a, b: pl.DataFrame({"s": a, "t": b}),
 }
-if hasattr(np.dtypes, "StringDType"):  # NumPy 2
-    TEXT_CONTAINERS["StringDType array"] = lambda t: np.array(t, dtype=np.dtypes.StringDType())
+TEXT_CONTAINERS["StringDType array"] = lambda t: np.array(t, dtype=np.dtypes.StringDType())
 text_containers = pytest.mark.parametrize(
     "container", TEXT_CONTAINERS.values(), ids=TEXT_CONTAINERS
 )

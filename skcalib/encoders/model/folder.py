@@ -27,6 +27,10 @@ FEW_BITS = {"U32", "I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3",
 # Implementations of attention and of experts that are part of transformers. Any other one is
 # code from the hub.
 IMPLEMENTATIONS = "eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm"
+GIT_LFS = b"version https://git-lfs"  # begins a file that stands for another
+POINTER = (
+    "is a pointer of git-lfs. Run git lfs pull in its repository, or download the model again"
+)
 VOCABULARIES = ("tokenizer.json", "*vocab.txt", "*vocab.json", "*.model")  # one or more
 
 # Files in which sentence-transformers declares how to use a model. They are downloaded too, but
@@ -207,11 +211,8 @@ def _not_weights(file: Path) -> str:
             start = stream.read(100).lstrip()
     except OSError as error:
         return f"{file.name} cannot be read ({error.strerror})"
-    if start.startswith(b"version https://git-lfs"):
-        return (
-            f"{file.name} is a pointer of git-lfs. Run git lfs pull in its repository, or "
-            "download the model again"
-        )
+    if start.startswith(GIT_LFS):
+        return f"{file.name} {POINTER}"
     if not start or start.startswith(b"<"):
         what = "a web page" if start else "empty"
         return f"{file.name} is {what}. Download the model again"
@@ -377,6 +378,8 @@ def refuse_inner(folder: Path) -> None:
 
 def unreadable(file: Path) -> ValueError:
     """Error for a file without the expected content."""
+    if file.is_file() and file.read_bytes().startswith(GIT_LFS):
+        return ValueError(f"{file} {POINTER}.")
     return ValueError(
         f"{file} is missing, incomplete or invalid. Download the model again, or save it again."
     )

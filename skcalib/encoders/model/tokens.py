@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
@@ -182,7 +183,7 @@ def frame_of(tokenizer: Any, prompt: str) -> Frame:
     Only a prompt that ends with its one text may do so. The space before the text may belong to
     its first word.
     """
-    parts = [*map(_encodable, around(prompt))]
+    parts = [*map(_composed, around(prompt))]
     if len(parts) > 2:
         return _frame_of_two(tokenizer, parts, prompt)
     before, after = parts
@@ -263,7 +264,7 @@ def tokenize(
     has one, with the beginning of a long text, or with its end if ``side`` is "left". A prompt
     with two texts has the same part of the text twice.
     """
-    parts, texts = [*map(_encodable, around(prompt))], [*map(_encodable, texts)]
+    parts, texts = [*map(_composed, around(prompt))], [*map(_composed, texts)]
     most = PIECE if whole else CHARACTERS * (max_length + MARGIN)
     step = max(1, CHARACTERS_AT_ONCE // min(most, max(map(len, texts)) + 1))
     pieces = (
@@ -401,10 +402,15 @@ def _pieces(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _encodable(text: str) -> str:
-    """Replace lone surrogates by U+FFFD: neither encodings nor tokenizers can express them."""
+def _composed(text: str) -> str:
+    """Return the text in NFC, as what looks the same must be; lone surrogates become U+FFFD.
+
+    Neither encodings nor tokenizers can express a surrogate without its other half.
+    """
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return unicodedata.normalize("NFC", text)

@@ -24,7 +24,6 @@ def near_copies(vectors: np.ndarray) -> np.ndarray:
     unit = unit_rows(vectors - vectors.mean(axis=0))[0].astype(np.float32)
     groups, n = np.arange(len(unit)), len(unit)
     for i, j, _ in above(unit, NEAR):  # one block after the other, as copies make many pairs
-        # By the indices of an array, of 64 bits, SciPy 1.11 finds no components.
         pairs = csr_matrix((np.ones(len(i)), (groups[i], groups[j])), shape=(n, n))
         groups = connected_components(pairs, directed=False)[1][groups]
     return np.unique(groups, return_inverse=True)[1] if groups.any() else np.arange(n)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY
+from collections.abc import Iterator
 from functools import reduce
+from itertools import product
 from math import ceil, sqrt
 from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn import config_context
 from sklearn.base import BaseEstimator, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import VersionedState, estimator, from_scratch
+from skcalib.base import VersionedState, from_scratch, warn
 from skcalib.compat import Interval, _fit_context, check_rate
 from skcalib.cosines import SLACK, best_of_others
 from skcalib.encoders.pipelines import as_encoder
 from skcalib.inputs.containers import first_text, refuse_rows, unmasked
-from skcalib.inputs.pipelines import refuse_untransformed
 from skcalib.inputs.texts import distinct_texts
 from skcalib.inputs.vectors import (
     check_finite,
@@ -29,16 +33,22 @@ from skcalib.inputs.vectors import (
     warn_of_silent,
 )
 from skcalib.similarity.null import FEWEST_PAIRS, PairCounts, count_pairs, distinct
-from skcalib.similarity.scale.left_out import FOLDS, learns, left_out, mapped, warn_if_fitted
 from skcalib.similarity.space import TextSpace
 from skcalib.statistics.conformal import confidence_for, n_above, n_needed
 
 # A new stored text that passes makes two pass: itself, and its nearest text.
 MUTUAL = 2
 MOST_PAIRS = 10**7  # default of `n_pairs`
+# An odd number. The calibration is fitted on three fifths of the texts, and so a little noisier
+# than on all: thresholds are on the strict side.
+FOLDS = 5
+# Vectors for each direction that holds the variance. With fewer, a whitening in full lets 1.2
+# times as many new pairs pass as 1 % of the fitted ones: h = 1 / 30 of a fitted vector's length
+# is its own, cosines of new ones are 1 / (1 - h) times as large, and exp(2.33² h) is 1.2.
+ENOUGH = 30
+FEWEST = 10  # vectors whose mean is not zero by symmetry
 
 
-@estimator
 class SimilarityScale(VersionedState, BaseEstimator):
     """Measure how similar unrelated texts are: thresholds and p-values.
 
@@ -118,10 +128,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
     True
     """
 
-    encoder: Any = None
-    _: KW_ONLY
-    n_pairs: int = MOST_PAIRS
-
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it, or scikit-learn's clone
         "n_pairs": [Interval(Integral, 1, None, closed="left")],
@@ -129,7 +135,11 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     # Data of the fit, which no pipeline passes on.
     __metadata_request__fit = {"unanswerable": UNUSED}
-    _state_version = 11
+    _state_version = 12
+
+    def __init__(self, encoder: Any = None, *, n_pairs: int = MOST_PAIRS) -> None:
+        self.encoder = encoder
+        self.n_pairs = n_pairs
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=True)
@@ -160,18 +170,19 @@ class SimilarityScale(VersionedState, BaseEstimator):
         refuse_rows(
             self, y, "Pass queries that no text of X answers as fit(X, unanswerable=queries)."
         )
-        refuse_untransformed(self, unanswerable, "unanswerable")
         X, calibration = self._fitted_rows(X)
-        self._width = X.shape[1] if calibration is None else mapped(calibration, X[:1]).shape[1]
-        if unanswerable is None and calibration is not None and learns(calibration):
+        self._width = (
+            X.shape[1] if calibration is None else _mapped(calibration, X[:1]).shape[1]
+        )
+        if unanswerable is None and calibration is not None and _learns(calibration):
             return self._count_left_out(X, calibration)
         queries = None if unanswerable is None else self._rows_of_queries(unanswerable)
-        X = X if calibration is None else mapped(calibration, X)
+        X = X if calibration is None else _mapped(calibration, X)
         rng, n_texts = np.random.default_rng(0), self._n_texts
         drawn = rng.permutation(len(X))
         if queries is None:
             if calibration is None:
-                warn_if_fitted(X)
+                _warn_if_fitted(X)
             n_rows = min(n_texts, len(X))
             rows, own = unit_rows(X[drawn[:n_rows]])[0], drawn[:n_rows]
             pair, new = count_pairs(rows), MUTUAL
@@ -210,7 +221,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         if self._space is not None:
             return distinct(self._with_content(self._space.vectors(distinct_texts(queries)[0])))
         rows = distinct(self._with_content(checked_rows(self, queries, reset=False)))
-        return rows if self.encoder_ is None else mapped(self.encoder_, rows)
+        return rows if self.encoder_ is None else _mapped(self.encoder_, rows)
 
     def _count_left_out(self, X: np.ndarray, calibration: Any) -> Self:
         """Count pairs whose texts were both left out, and each text's best of all others."""
@@ -221,15 +232,15 @@ class SimilarityScale(VersionedState, BaseEstimator):
             )
         drawn = np.random.default_rng(0).permutation(len(X))[: self._n_texts]
         counts, best = [], []
-        for one, other, is_first, fitted in left_out(calibration, X[drawn]):
+        for one, other, is_first, fitted in _left_out(calibration, X[drawn]):
             rows, columns = (
-                unit_rows(mapped(fitted, X[drawn[fold]]))[0] for fold in (one, other)
+                unit_rows(_mapped(fitted, X[drawn[fold]]))[0] for fold in (one, other)
             )
             counts.append(count_pairs(rows, columns))
             if is_first:
                 counts += [count_pairs(rows)] if len(rows) > 1 else []
                 queries = rows.astype(np.float32)
-                best.append(best_of_others(queries, drawn[one], mapped(fitted, X)))
+                best.append(best_of_others(queries, drawn[one], _mapped(fitted, X)))
         pair = reduce(PairCounts.plus, counts)
         return self._keep(pair, PairCounts.of(np.concatenate(best), MUTUAL))
 
@@ -361,3 +372,53 @@ class SimilarityScale(VersionedState, BaseEstimator):
             )
         warn_of_silent(~content)
         return X[content] if not content.all() else X
+
+
+# A calibration moves the vectors that it is fitted on apart: their mean becomes zero, and a
+# whitening shortens the directions that they share by chance. So pairs of new vectors are more
+# similar than pairs of fitted ones, several times as often at a given threshold. The scale
+# therefore counts pairs that a calibration was not fitted on.
+
+
+def _warn_if_fitted(X: np.ndarray) -> None:
+    """Warn if the mean is zero, as only that of the vectors of a fit is, and they are few."""
+    X = X / np.abs(X).max()  # so that nothing overflows
+    mean, length = X.mean(axis=0, dtype=np.float64), np.linalg.norm(X, axis=1).mean()
+    if np.linalg.norm(mean) > 1e-3 * length / len(X) ** 0.5:
+        return
+    scatter = (X / length).T @ (X / length)
+    directions = np.trace(scatter) ** 2 / np.sum(scatter**2)
+    if FEWEST <= len(X) < ENOUGH * directions:
+        warn(
+            f"The mean of these {len(X):,} vectors is zero, as if a calibration was fitted on "
+            "them. Then more pairs of new vectors pass than of these. Give the calibration to "
+            "the scale, SimilarityScale(calibration), and fit it on the vectors before it."
+        )
+
+
+def _learns(calibration: Any) -> bool:
+    """Whether a fit on other vectors would lead to another map."""
+    if isinstance(calibration, Pipeline):
+        return any(_learns(s) for _, s in calibration.steps if not isinstance(s, str | None))
+    return not isinstance(calibration, FrozenEstimator) and get_tags(calibration).requires_fit
+
+
+def _mapped(calibration: Any, X: np.ndarray) -> np.ndarray:
+    """Return calibrated rows as an array, whatever output is configured."""
+    with config_context(transform_output="default"):
+        return np.asarray(calibration.transform(X))
+
+
+def _left_out(
+    calibration: Any, X: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, bool, Any]]:
+    """Yield the places of two folds of rows, and the calibration fitted on the others.
+
+    Each pair of folds comes once. The third is whether the first fold comes for the first time.
+    There are at least as many rows as folds, in random order.
+    """
+    folds = [np.arange(k, len(X), FOLDS) for k in range(FOLDS)]
+    for k, step in product(range(FOLDS), range(1, FOLDS // 2 + 1)):
+        one, other = folds[k], folds[(k + step) % FOLDS]
+        kept = np.delete(X, np.concatenate([one, other]), axis=0)
+        yield one, other, step == 1, clone(calibration).fit(kept, None)

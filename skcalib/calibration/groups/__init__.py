@@ -1,1 +1,0 @@
-"""Erasure of the differences between known groups."""

@@ -1,1 +1,0 @@
-"""How rare a similarity is among pairs of texts."""
