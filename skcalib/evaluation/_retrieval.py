@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 
 from skcalib.base import is_fitted, progress, warn
 from skcalib.calibration.step import flat
-from skcalib.cosines import blocks, sparse_products
+from skcalib.cosines import blocks
 from skcalib.encoders.pipelines import (
     after_query_encoder,
     encoded,
@@ -26,6 +26,7 @@ from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.inputs.texts import as_texts
 from skcalib.inputs.vectors import comparable, unit_rows
 from skcalib.model_selection._views import near_duplicates
+from skcalib.similarity.n_grams import sparse_products
 from skcalib.statistics.bootstrap import interval
 
 COLUMNS = ("nDCG@10", "recall@10", "recall@100", "MRR@10")
@@ -211,7 +212,7 @@ def evaluate_retrieval(
     >>> table.columns, table.scores.tolist()
     (('nDCG@10', 'recall@10', 'recall@100', 'MRR@10'), [[100.0, 100.0, 100.0, 100.0]])
     """
-    encoders = checked_encoders(encoder)
+    encoders = checked_encoders(encoder, accepts=_is_search)
     of_queries = _checked_query_encoders(query_encoder, encoders)
     collection = read_beir(folder, split)
     documents, queries, grades, own, *_ = collection
@@ -268,6 +269,9 @@ def _checked_query_encoders(encoder: Any, encoders: dict[str, Any]) -> dict[str,
 
 def _fitted_sides(encoder: Any, of_queries: Any, fit_on: Any) -> tuple[Any, Any]:
     """Return fitted encoders of documents and of queries, the same unless these differ."""
+    if _is_search(encoder):
+        fitted = fitted_on(encoder, fit_on)
+        return fitted, fitted
     if of_queries is None and not is_fitted(encoder):
         of_queries = first_of_queries(encoder)
     elif of_queries is None and ignores_sides(encoder):
@@ -282,13 +286,19 @@ def _fitted_sides(encoder: Any, of_queries: Any, fit_on: Any) -> tuple[Any, Any]
     return fitted, after_query_encoder(fitted_on(of_queries, fit_on), fitted)
 
 
+def _is_search(encoder: Any) -> bool:
+    """Whether the last step has a method for each side, as `SearchEncoder` does."""
+    *_, last = [None, *flat(encoder)]
+    return hasattr(last, "encode_query") and hasattr(last, "encode_document")
+
+
 def _encoded(encoder: Any, texts: list[str], side: str) -> Any:
     """Return vectors of unit length, by ``encode_query`` or ``encode_document``, if any.
 
     These may also return dense and sparse vectors, whose inner products are added.
     """
     *steps, last = flat(encoder)
-    if not (hasattr(last, "encode_query") and hasattr(last, "encode_document")):
+    if not _is_search(encoder):
         return unit_rows(encoded(encoder, texts))[0]
     given = make_pipeline(*steps).transform(texts) if steps else texts
     found = getattr(last, f"encode_{side}")(given)

@@ -1,6 +1,6 @@
 """Tables of scores, with a row for each encoder."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,15 +53,22 @@ class ScoreTable:
         ]
 
 
-def checked_encoders(encoder: Any, name: str = "encoder") -> dict[str, BaseEstimator]:
-    """Return transformers of texts by name, from one encoder of texts or a mapping of them."""
+def checked_encoders(
+    encoder: Any, name: str = "encoder", accepts: Callable[[Any], bool] = lambda encoder: False
+) -> dict[str, BaseEstimator]:
+    """Return transformers of texts by name, from one encoder of texts or a mapping of them.
+
+    What the caller ``accepts`` stays as it is.
+    """
     if isinstance(encoder, list | tuple):
         raise TypeError(
             f"{name} is a {type(encoder).__name__}; expected one encoder, or a dict of "
             "encoders by name, such as {'raw': one, 'calibrated': other}."
         )
     by_name = encoder if isinstance(encoder, Mapping) else {"": encoder}
-    named = {str(name): as_encoder(one) for name, one in by_name.items()}
+    named = {
+        str(name): one if accepts(one) else as_encoder(one) for name, one in by_name.items()
+    }
     if not named or len(named) < len(by_name):
         raise ValueError(
             f"{name} has the names {list(by_name)}; expected at least one, and "
