@@ -379,9 +379,7 @@ class Whitening(
         """Return the axes; at their first use they are computed, with a warning if needed."""
         check_is_fitted(self, "moments_")
         if self._solution is None:
-            self._solution = solve(
-                self.moments_, flattens=self._flattens, **self.parameters_
-            )
+            self._solution = solve(self.moments_, flattens=self._flattens, **self.parameters_)
             is_neutral = self.parameters_["power"] == "auto"
             warn_of_sample(self.moments_, self._solution, is_neutral)
         return self._solution
