@@ -41,7 +41,7 @@ import raw_sts
 import search
 from classes import ODD, Bench, by_lines, kinds_of, rejections
 from contenders import OURS, for_groups, for_known_groups, for_similarity
-from data import SETS, STS, labeled, sentences, side
+from data import FITTED, SETS, STS, labeled, sentences, side
 from measures import codes_of, correlations, ndcg, precisions, unit
 from scipy.stats import t
 from sklearn.cluster import KMeans
@@ -148,7 +148,7 @@ def encoder_of(job, name, encode, options):
         return encode.named(name)
     model, (feature, pooling, layers) = encode.named("smollm2"), RAW[name]
     if job.endswith("similarity"):
-        stored = raw_sts.stored(model, options, **raw_sts.FEATURES[feature])
+        stored = raw_sts.stored(model, options, **raw_sts.FEATURES[feature][0])
     else:
         stored = raw_depths.stored(model, options, pooling, layers=layers)
     stored.fit([""])
@@ -164,7 +164,7 @@ def is_raw(encode):
 
 def graded(encode, options):
     """Spearman's rho of each STS set, by step, with resamples of its pairs."""
-    fitted = encode(sentences())
+    fitted = encode(sentences(1000 if is_raw(encode) else FITTED))
     steps = {step: map_.fit(fitted) for step, map_ in for_similarity().items()}
     for name in STS:
         both, grades = raw_sts.drawn_pairs(name, options.most)
@@ -179,7 +179,7 @@ def graded(encode, options):
 
 def sets_of(encode):
     """Yield a name, vectors to fit on, vectors to score, and the groups of these."""
-    size = (500, 500) if is_raw(encode) else (4000, 2000)
+    size = (400, 400) if is_raw(encode) else (4000, 2000)
     for name in RAW_SETS if is_raw(encode) else SETS:
         if name == "assistants":
             known = side(name)

@@ -43,6 +43,8 @@ ENCODERS = {
 # A language model that was not trained for similarity reads texts up to a length.
 TEMPLATE = 'This sentence : "{text}" means in one word:"'
 LENGTH, LENGTH_WITH_TEMPLATE = 64, 84
+# The text twice: a decoder has seen all of it when it reads the second (Springer et al., 2024).
+TWICE, LENGTH_TWICE = "Rewrite the sentence: {text}\nRewritten sentence: {text}", 140
 
 
 @dataclass(frozen=True)

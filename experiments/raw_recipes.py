@@ -1,73 +1,87 @@
-"""Which calibration of a language model for which use, after fits on few texts and on more.
+"""Which features and which calibration of a language model for which use.
 
-The features are the last token with words around the text, and the mean of first and last
-layer. Uses are graded similarity (Spearman's rho of the seven STS sets), questions and the
-sentences that answer them (area under the ROC curve of QNLI's pairs), and groups (R-precision
-of four sets). Pairs are fitted on their own texts: all, or those of 300 pairs drawn at random,
-which are then scored. For groups 500 texts are fitted and 500 others scored; "n_groups" knows
-their number. "value" is the mean over sets, "gain" that over raw vectors, "worst" that of the
-worst set.
+The features are those of `raw_sts`: means of the first and last layer, the last token with
+words around the text, the mean of the second of two texts, and the last two side by side. Uses
+are graded similarity (Spearman's rho of STS-B), pairs with labels (area under the ROC curve:
+questions and sentences that answer them, medical questions with the same meaning), and groups
+(R-precision, in two columns: three sets of many groups, and three of few or skewed ones). Pairs
+are fitted on their own texts; 300 pairs are drawn at random. For groups 400 texts are fitted
+and 400 others scored; "n_groups" knows their number. "value" is the mean over sets, "gain" that
+over raw vectors, "worst" that of the worst set.
 """
+
+import json
 
 import numpy as np
 import pandas as pd
-from data import DATA, LENGTH, LENGTH_WITH_TEMPLATE, STS, TEMPLATE, pairs
-from measures import correlations, unit
-from raw_depths import grouped, texts_of
-from raw_depths import stored as stored_texts
+from contenders import Near
+from data import DATA, SIDES, pairs
+from measures import codes_of, correlations, precisions, unit
+from raw_depths import stored as stored_depths
+from raw_depths import texts_of
+from raw_sts import FEATURES, side_by_side
 from raw_sts import stored as stored_pairs
 from sklearn.base import clone
+from sklearn.decomposition import PCA
 from sklearn.metrics import roc_auc_score
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skcalib import NormalizingFlow, Whitening
+from skcalib import NeighborSmoothing, Whitening
 
-FEATURES = {
-    "last token, prompt": {
-        "max_length": LENGTH_WITH_TEMPLATE,
-        "prompt": TEMPLATE,
-        "pooling": "last",
-    },
-    "first_last": {"max_length": LENGTH, "layers": "first_last"},
+CHOSEN = "first_last", "last token, prompt", "second text", "side by side"
+GROUPS = {
+    "Banking77": "many groups",
+    "biomedical": "many groups",
+    "emotions": "few groups",
+    "news": "few groups",
+    "intents": "few groups",
+    "assistants": "few groups",
 }
-GROUPED = "Banking77", "biomedical", "news", "emotions"
-FEW, KEPT = 300, 128
+FEW, TEXTS = 300, 400
+# By the sets that `raw_depths` has stored, with its names of their features.
+AS_STORED = {
+    "first_last": {"layers": "first_last"},
+    "last token, prompt": {"pooling": "last, prompt"},
+}
 
 
 def steps(n_groups=None):
-    found = {
+    by_name = {
         "raw": FunctionTransformer(),
-        "flow": NormalizingFlow(random_state=0),
-        "auto": Whitening(power="auto"),
-        "auto, 128": Whitening(KEPT, power="auto"),
+        "StandardScaler": StandardScaler(),
+        "PCA(128, whiten)": PCA(128, whiten=True, random_state=0),
+        "exact": Whitening(),
+        "default": Whitening(power="auto"),
         "many": Whitening(power="auto", n_groups="many"),
-        "many, 128": Whitening(KEPT, power="auto", n_groups="many"),
-        "exact, 128": Whitening(KEPT),
     }
     if n_groups is not None:
-        found["n_groups"] = Whitening(power="auto", n_groups=n_groups)
-    return found
+        scaled, default = by_name["StandardScaler"], by_name["default"]
+        known = Whitening(power="auto", n_groups=n_groups)
+        by_name["PCA(groups)"] = PCA(n_groups, random_state=0)
+        by_name["StandardScaler, near"] = make_pipeline(scaled, Near())
+        by_name["default, smoothed"] = make_pipeline(default, NeighborSmoothing())
+        by_name["n_groups"] = known
+        by_name["n_groups, smoothed"] = make_pipeline(known, NeighborSmoothing())
+    return by_name
 
 
 def rows(encode, options):
-    for feature, params in FEATURES.items():
-        found = {}
-        encoder = stored_pairs(encode, options, **params).fit([""])
+    for feature in CHOSEN:
+        values = {}
         for use, name, both, grades in of_pairs():
-            rng = np.random.default_rng(0)
-            drawn = {"all": slice(None), "300 pairs": rng.permutation(len(both))[:FEW]}
-            for n, some in drawn.items():
-                scores = paired(encoder, both[some], grades[some], use)
-                found.setdefault((use, n), {})[name] = scores
-        for name in GROUPED:
-            found.setdefault(("groups", "500 texts"), {})[name] = of_groups(
-                encode, options, feature, name
-            )
-        for (use, n), of_sets in found.items():
+            order = np.random.default_rng(0).permutation(len(both))
+            drawn = {use: order, f"{use}, {FEW} pairs": order[:FEW]}
+            for fitted, kept in drawn.items() if use == "similarity" else [(use, order)]:
+                scores = paired(encode, options, feature, both[kept], grades[kept], use)
+                values.setdefault(fitted, {})[name] = scores
+        for name, use in GROUPS.items():
+            values.setdefault(use, {})[name] = of_groups(encode, options, feature, name)
+        for use, of_sets in values.items():
             table = pd.DataFrame(of_sets)
             gains = table - table.loc["raw"]
             for step in table.index:
-                row = {"feature": feature, "use": use, "fitted": n, "step": step}
+                row = {"feature": feature, "use": use, "step": step}
                 row["value"] = f"{table.loc[step].mean():.1f}"
                 row["gain"] = f"{gains.loc[step].mean():+z.1f}"
                 yield row | {"worst": f"{gains.loc[step].min():+z.1f}"}
@@ -75,33 +89,59 @@ def rows(encode, options):
 
 def of_pairs():
     """Yield the use, the name, the texts and the grades of sets of pairs."""
-    for name in STS:
-        yield "similarity", name, *pairs(name)
+    yield "similarity", "STS-B", *pairs("stsb")
     frame = pd.read_csv(DATA / "raw" / "qnli" / "qnli-dev.csv", keep_default_na=False)
-    yield "answers", "QNLI", frame.iloc[:, :2].to_numpy(), frame.iloc[:, 2].to_numpy()
+    drawn = frame.iloc[np.random.default_rng(0).permutation(len(frame))[:FEW]]
+    yield "answers", "QNLI", drawn.iloc[:, :2].to_numpy(), drawn.iloc[:, 2].to_numpy()
+    entries = json.loads((SIDES / "medical-pairs.json").read_text("utf-8"))
+    both = np.column_stack([entries["a"], entries["b"]])
+    yield "same meaning", "medical", both, np.array(entries["same"])
 
 
-def paired(encoder, both, grades, use):
+def encoded(encode, options, feature, texts, name=None):
+    """Vectors of texts, one array for each part of a feature."""
+    in_depths = name not in (None, "intents", "assistants")
+    if in_depths and feature in AS_STORED:
+        encoder = stored_depths(encode, options, **AS_STORED[feature])
+        return [encoder.fit([""]).transform(list(texts))]
+    if in_depths and feature == "side by side":
+        return [
+            encoded(encode, options, part, texts, name)[0]
+            for part in ("last token, prompt", "second text")
+        ]
+    encoders = [stored_pairs(encode, options, **params) for params in FEATURES[feature]]
+    return [encoder.fit([""]).transform(list(texts)) for encoder in encoders]
+
+
+def paired(encode, options, feature, both, grades, use):
     """Return the score of each step, times 100, on pairs on whose texts it is fitted."""
     texts, places = np.unique(both, return_inverse=True)
-    vectors, sides = encoder.transform(list(texts)), places.reshape(both.shape).T
+    parts, sides = encoded(encode, options, feature, texts), places.reshape(both.shape).T
     scores = {}
     for step, map_ in steps().items():
-        units = unit(clone(map_).fit_transform(vectors))
+        units = side_by_side(unit(clone(map_).fit_transform(part)) for part in parts)
         cosines = (units[sides[0]] * units[sides[1]]).sum(axis=1)
-        by_rank = use == "similarity"
-        score = (
-            correlations(grades, [cosines])[0] if by_rank else roc_auc_score(grades, cosines)
-        )
-        scores[step] = 100 * score
+        if use == "similarity":
+            scores[step] = 100 * correlations(grades, [cosines])[0]
+        else:
+            scores[step] = 100 * roc_auc_score(grades, cosines)
     return scores
 
 
 def of_groups(encode, options, feature, name):
     """Return the R-precision of each step, times 100."""
-    how = {"pooling": "last, prompt"} if "prompt" in feature else {"layers": "first_last"}
-    encoder = stored_texts(encode, options, **how).fit([""])
-    fit_on, texts, codes = texts_of(name)
-    fitted, scored = encoder.transform(list(fit_on)), encoder.transform(list(texts))
-    score = grouped(scored, codes)
-    return {s: score(clone(m).fit(fitted)) for s, m in steps(codes.max() + 1).items()}
+    if name == "assistants":
+        entries = json.loads((SIDES / "assistants.json").read_text("utf-8"))
+        fit_on, texts, codes = entries["fit"], entries["texts"], codes_of(entries["labels"])
+    else:
+        fit_on, texts, codes = texts_of(name, TEXTS, TEXTS)
+    fitted, scored = (encoded(encode, options, feature, t, name) for t in (fit_on, texts))
+    scores = {}
+    for step, map_ in steps(codes.max() + 1).items():
+        units = side_by_side(
+            unit(clone(map_).fit(X).transform(vectors))
+            for X, vectors in zip(fitted, scored, strict=True)
+        )
+        same = codes[:, None] == codes
+        scores[step] = 100 * precisions(units @ units.T, same).mean()
+    return scores

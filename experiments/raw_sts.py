@@ -1,41 +1,48 @@
 """The papers' evaluation on a language model that was not trained for similarity.
 
 Spearman's rho of the cosine and the grade, over all pairs of a set ("all" in the papers'
-terms), after fits without grades: on the sentences of the scored pairs ("target"), or on
-STS-B's training sentences ("train"). Each has its difference to raw vectors of that feature and
-the 95 % interval of a paired bootstrap over pairs. "mean" is the average of the seven sets.
-"exact, 64" keeps 64 dimensions.
+terms), after fits on the sentences of the scored pairs, without grades ("target"). Each has its
+difference to raw vectors of that feature and the 95 % interval of a paired bootstrap over
+pairs. "mean" is the average of the seven sets. "side by side" has the last token in words
+around the text beside the mean of its second occurrence, each after the step and of unit
+length. ``--most`` limits the pairs of the sets other than STS-B.
 """
 
 import numpy as np
-from data import LENGTH, LENGTH_WITH_TEMPLATE, STS, TEMPLATE, pairs, sentences
+from data import LENGTH, LENGTH_TWICE, LENGTH_WITH_TEMPLATE, STS, TEMPLATE, TWICE, pairs
 from measures import correlations, intervals, resampled, unit
 from sklearn.base import clone
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from skcalib import NormalizingFlow, VectorStore, Whitening
 
 PLAIN = {"max_length": LENGTH}
 AROUND = {"max_length": LENGTH_WITH_TEMPLATE, "prompt": TEMPLATE, "pooling": "last"}
+SECOND = {"max_length": LENGTH_TWICE, "prompt": TWICE}
 FEATURES = {
-    "last": PLAIN,
-    "first_last": PLAIN | {"layers": "first_last"},
-    "last2": PLAIN | {"layers": "last2"},
-    "embedding": PLAIN | {"layers": 0},
-    "layer 1": PLAIN | {"layers": 1},
-    "last token": PLAIN | {"pooling": "last"},
-    "last token, prompt": AROUND,
+    "last": [PLAIN],
+    "first_last": [PLAIN | {"layers": "first_last"}],
+    "last2": [PLAIN | {"layers": "last2"}],
+    "embedding": [PLAIN | {"layers": 0}],
+    "layer 1": [PLAIN | {"layers": 1}],
+    "last token": [PLAIN | {"pooling": "last"}],
+    "last token, prompt": [AROUND],
+    "second text": [SECOND],
+    "side by side": [AROUND, SECOND],
 }
-CUT = "first_last", "last token, prompt"  # to some of the dimensions
-KEPT = 64, 128, 256
 STEPS = {
     "raw": FunctionTransformer(),
+    "mean subtracted": StandardScaler(with_std=False),
+    "StandardScaler": StandardScaler(),
+    "PCA(128, whiten)": PCA(128, whiten=True, random_state=0),
+    "PCA(256, whiten)": PCA(256, whiten=True, random_state=0),
     "flow": NormalizingFlow(random_state=0),
     "exact": Whitening(),
+    "exact, 256": Whitening(256),
     "auto": Whitening(power="auto"),
     "many": Whitening(power="auto", n_groups="many"),
 }
-BY_DIMENSION = {f"exact, {n}": Whitening(n) for n in KEPT}
 
 
 def stored(encode, options, **params):
@@ -46,47 +53,44 @@ def stored(encode, options, **params):
 
 def rows(encode, options):
     sets = {name: drawn_pairs(name, options.most) for name in options.only or STS}
-    for feature, params in FEATURES.items():
-        encoder = stored(encode, options, **params).fit([""])
-        steps = STEPS | (BY_DIMENSION if feature in CUT else {})
-        maps = fitted_steps(steps, encoder.transform(list(sentences())))
-        found = {}
+    for feature, parts in FEATURES.items():
+        encoders = [stored(encode, options, **params).fit([""]) for params in parts]
+        of_sets = {}
         for name, (both, grades) in sets.items():
             texts, places = np.unique(both, return_inverse=True)
-            vectors, places = encoder.transform(list(texts)), places.reshape(both.shape).T
-            found[name, "train"] = of_set(maps, vectors, places, grades)
-            on_target = fitted_steps(steps, vectors)
-            found[name, "target"] = of_set(on_target, vectors, places, grades)
-        for fitted in ("target", "train"):
-            of_sets = {name: found[name, fitted] for name in sets}
-            of_sets["mean"] = np.mean(list(of_sets.values()), axis=0)
-            for name, samples in of_sets.items():
-                ends = intervals(samples[:, 1:])
-                for step, (score, *_), (low, high) in zip(steps, samples, ends, strict=True):
-                    row = {"feature": feature, "fitted": fitted, "step": step, "data": name}
-                    row["value"] = f"{score:.1f}"
-                    row["difference"] = f"{score - samples[0, 0]:+z.1f}"
-                    yield row | {"low": f"{low:+z.1f}", "high": f"{high:+z.1f}"}
+            vectors = [encoder.transform(list(texts)) for encoder in encoders]
+            of_sets[name] = of_set(vectors, places.reshape(both.shape).T, grades)
+        of_sets["mean"] = np.mean(list(of_sets.values()), axis=0)
+        for name, samples in of_sets.items():
+            ends = intervals(samples[:, 1:])
+            for step, (score, *_), (low, high) in zip(STEPS, samples, ends, strict=True):
+                row = {"feature": feature, "step": step, "data": name}
+                row["value"] = f"{score:.1f}"
+                row["difference"] = f"{score - samples[0, 0]:+z.1f}"
+                yield row | {"low": f"{low:+z.1f}", "high": f"{high:+z.1f}"}
 
 
 def drawn_pairs(name, most):
-    """Return pairs of a set and their grades: all, or some at random."""
+    """Return pairs of a set and their grades: all, or of a set but STS-B some at random."""
     both, grades = pairs(name)
-    rows = np.random.default_rng(0).permutation(len(both))[:most]
-    return both[rows], grades[rows]
+    order = np.random.default_rng(0).permutation(len(both))
+    order = order if name == "stsb" else order[:most]
+    return both[order], grades[order]
 
 
-def fitted_steps(steps, X):
-    return [clone(step).fit(X) for step in steps.values()]
-
-
-def of_set(maps, vectors, places, grades):
-    """Return the correlations of fitted steps, (n_steps, 1 + resamples), times 100."""
+def of_set(vectors, places, grades):
+    """Return the correlations of the steps, (n_steps, 1 + resamples), times 100."""
     cosines = []
-    for fitted in maps:
-        units = unit(fitted.transform(vectors))
+    for step in STEPS.values():
+        units = side_by_side(unit(clone(step).fit_transform(part)) for part in vectors)
         first, second = (units[side] for side in places)
         cosines.append((first * second).sum(axis=1))
     cosines = np.array(cosines)
     drawn = (correlations(grades[i], cosines[:, i]) for i in resampled(len(grades)))
     return 100 * np.transpose([correlations(grades, cosines), *drawn])
+
+
+def side_by_side(parts):
+    """Concatenate vectors of unit length; the cosine is the mean of their cosines."""
+    parts = list(parts)
+    return np.hstack(parts) / len(parts) ** 0.5

@@ -152,7 +152,7 @@ class Whitening(
     as in Soft-ZCA [5]_. The level is the largest eigenvalue beyond the first hundredth, which
     may be outliers. Columns and directions stronger than these levels are reduced, weaker ones
     keep their proportions. Few large groups of texts lie in strong directions, so the power is
-    1/4 if nothing is known, and 1 with `n_groups`.
+    1/3 if nothing is known, and 1 with `n_groups`.
 
     An eigenvalue counts as zero up to ``d * eps`` of float64 times the largest, the rounding
     error of the decomposition, and for float32 vectors up to the variance that their rounding
