@@ -11,7 +11,7 @@ from skcalib.base import warn
 from skcalib.calibration.moments import Moments, rounding_error
 
 # How far directions are flattened if nothing is known. Few large groups of texts lie in the
-# strong directions, and lose as these become weaker; similarity gains. Of 264 cells of layer,
+# strong directions, and lose as these become weaker; similarity gains. Of 228 cells of layer,
 # pooling and set no one loses a point against raw vectors up to a third.
 NEUTRAL_POWER = 1 / 3
 # A number of groups: each text is a group of its own, as in graded similarity.
