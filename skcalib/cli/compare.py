@@ -27,7 +27,7 @@ from skcalib.export._writing import written_whole
 from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import distinct
 from skcalib.inputs.vectors import unit_rows
-from skcalib.markdown import markdown
+from skcalib.evaluation._score_table import _markdown as markdown
 from skcalib.model_selection._encoders import folder_for, quiet
 from skcalib.model_selection._self_retrieval import views_of
 
