@@ -23,11 +23,11 @@ from skcalib.cli.options import (
     with_labels,
 )
 from skcalib.evaluation._labeled import r_precisions
+from skcalib.evaluation._score_table import _markdown as markdown
 from skcalib.export._writing import written_whole
 from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import distinct
 from skcalib.inputs.vectors import unit_rows
-from skcalib.evaluation._score_table import _markdown as markdown
 from skcalib.model_selection._encoders import folder_for, quiet
 from skcalib.model_selection._self_retrieval import views_of
 

@@ -16,7 +16,6 @@ from skcalib.encoders.pipelines import (
     as_encoder,
     before_calibration,
     encode,
-    fit_with_groups,
     is_frozen,
     of_side,
 )
@@ -43,9 +42,9 @@ class TextSpace:
         self._map: LinearMap | None = None  # of the whitening
         self._parts: tuple[Pipeline, Pipeline | None] | None = None
 
-    def fit(self, texts: list[str], groups: Any = None) -> Self:
-        """Fit the encoder, and encode nothing that no step is fitted on."""
-        fit_with_groups(self.encoder, texts, groups)
+    def fit(self, texts: list[str]) -> Self:
+        """Fit the encoder. Texts are encoded only if a step learns from their vectors."""
+        self.encoder.fit(texts, None)  # a FrozenEstimator wants a y
         return self
 
     def fit_vectors(self, texts: list[str]) -> np.ndarray:
