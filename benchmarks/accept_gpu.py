@@ -31,7 +31,7 @@ from turns import report, turns
 from skcalib import BertEncoder, NormalizingFlow
 from skcalib.datasets import load_toy_sts, minilm_path
 
-NOISES = 0.0, "auto"
+POWERS = 1.0, "auto"
 DEVICES = {"GPU": "cuda", "CPU": "cpu"}
 POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "zipf")
 
@@ -54,8 +54,8 @@ def difference(actual, expected):
 
 def flow_is_the_cpus():  # each check returns the text that the report shows
     X, worst = rows(1200, 12), 0.0
-    for noise in NOISES:
-        gpu, cpu = fit(X, noise=noise), fit(X, "cpu", noise=noise)
+    for power in POWERS:
+        gpu, cpu = fit(X, power=power), fit(X, "cpu", power=power)
         Z = cpu.transform(X)
         worst = max(worst, difference(gpu.transform(X), Z))
         worst = max(worst, difference(gpu.inverse_transform(Z), cpu.inverse_transform(Z)))

@@ -47,8 +47,8 @@ print(f"{len(corpus)} sentences of {name}, {len(queries)} queries")
 # The index works in three steps: it whitens a vector, scales it to unit length, and compares it
 # with the others by inner product, which is then the cosine. Without the second step, long
 # vectors would come first instead of similar ones. The search is exact with any number of
-# dimensions. ``power="auto"`` is regularization: directions that are mostly noise fade. Exact
-# whitening, ``Whitening()``, would amplify them.
+# dimensions. ``power="auto"`` reduces strong directions and leaves weak ones, most of which are
+# noise, as they are. Exact whitening, ``Whitening()``, would amplify them.
 
 
 def index_of(whitening=None):

@@ -5,8 +5,8 @@ Whiten with few samples
 Whitening estimates a covariance, and with few samples most of the estimate is noise. How many
 sentences are enough? Exact whitening (``Whitening()``, all directions get variance 1) needs
 several sentences for each dimension. On a layer that was fine-tuned for similarity it does harm
-with any number. ``power="auto"`` is regularization: directions that are mostly noise fade. It
-gains with fifty sentences already, and does no harm with any number.
+with any number. ``power="auto"`` only reduces strong columns and directions. It gains with
+fifty sentences already, and does no harm with any number.
 
 The script uses the bundled toy set (:func:`~skcalib.datasets.load_toy_sts`). Set the
 environment variable ``SKCALIB_DATA`` to a folder of benchmarks to use STS-B instead.

@@ -139,12 +139,12 @@ for label, layer in (("embedding layer", 0), ("last layer, fine-tuned", -1)):
         "sentences": encoder.transform(sentences),
         "words": encoder.transform(words),
     }
-    print(f"\n{label}\n{'fitted on':12}{'noise':>8}{'same kind, %':>14}")
+    print(f"\n{label}\n{'fitted on':12}{'power':>8}{'same kind, %':>14}")
     print(f"{'(raw)':12}{'':>8}{same_kind(vectors):14.0f}")
     for source, X in sources.items():
-        for noise in (0.0, "auto"):
-            Z = Whitening(noise=noise).fit(X).transform(vectors)
-            print(f"{source:12}{noise:>8}{same_kind(Z):14.0f}")
+        for power in (1.0, "auto"):
+            Z = Whitening(power=power).fit(X).transform(vectors)
+            print(f"{source:12}{power:>8}{same_kind(Z):14.0f}")
 
 # %%
 # Exact whitening that was fitted on sentences ruins the neighborhoods of words. Sentences

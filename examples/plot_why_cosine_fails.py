@@ -82,8 +82,8 @@ for name, vectors in (("raw", raw), ("whitened", whitened)):
 # it adds one step. No fit sees a grade.
 #
 # ``power=0`` only centers and rotates, and ``Whitening()`` whitens exactly. The weakest
-# directions are mostly noise, which exact whitening amplifies. ``power="auto"`` is
-# regularization: directions that are mostly noise fade. It is the one to use.
+# directions are mostly noise, which exact whitening amplifies. ``power="auto"``
+# reduces the strong ones only. It is the one to use.
 
 last_layer = BertEncoder(minilm_path(), memory=memory)
 steps = {

@@ -42,7 +42,7 @@ print(f"{len(sentences)} sentences of {name}")
 # The folder of this model declares its pooling, so the model was fine-tuned for it, and
 # the search would keep its layer and pooling. We ask for others, as it asks itself for a
 # model that declares nothing: it then tries every layer with four poolings, raw and
-# whitened with regularization (directions that are mostly noise fade). It keeps the layer and
+# calibrated by ``Whitening(power="auto")``. It keeps the layer and
 # pooling of the raw model unless another choice is clearly better, where the best of many must
 # lead by more than the chance of many; on that layer it also tries simpler steps. ``memory``
 # keeps the results of the model, so that each text passes through it once. Both scores are mean

@@ -81,20 +81,24 @@ class Standardize(nn.Module):
         self.loc.copy_(torch.as_tensor(mean))
         self.scale.copy_(torch.as_tensor(1.0 / scales))
         self.jitter.copy_(torch.as_tensor(degenerate * jitter))
-        if self.axes is not None:
+        if self.axes is not None and self.units is not None:
             self.axes.copy_(torch.as_tensor(axes))
             self.units.copy_(torch.as_tensor(units))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x - self.loc
-        return (x if self.axes is None else (x / self.units) @ self.axes) * self.scale
+        if self.axes is not None and self.units is not None:
+            x = (x / self.units) @ self.axes
+        return x * self.scale
 
     def inverse(self, y: Tensor) -> Tensor:
         return self.to_columns(y / self.scale) + self.loc
 
     def to_columns(self, x: Tensor) -> Tensor:
         """Rotate differences along the axes back to differences of the columns."""
-        return x if self.axes is None else (x @ self.axes.T) * self.units
+        if self.axes is not None and self.units is not None:
+            x = (x @ self.axes.T) * self.units
+        return x
 
     def log_determinant(self) -> Tensor:
         """Logarithm of the Jacobian determinant, that of all rows."""

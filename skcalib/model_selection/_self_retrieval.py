@@ -63,7 +63,7 @@ class SelfRetrieval:
     >>> from skcalib.model_selection import SelfRetrieval
     >>> texts = [text for text in load_toy_sts().data.ravel() if len(text.split()) > 5][:80]
     >>> model = BiEncoder(make_pipeline(BertEncoder(minilm_path(), layers=3), Whitening()))
-    >>> grid = {"encoder__whitening__noise": [0.02, "auto"]}
+    >>> grid = {"encoder__whitening__power": [0.25, "auto"]}
     >>> scorer = SelfRetrieval(n_texts=40)
     >>> search = GridSearchCV(model, grid, scoring=scorer, cv=2).fit(texts)
     >>> search.cv_results_["mean_test_score"].shape
