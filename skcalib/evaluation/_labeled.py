@@ -139,20 +139,26 @@ def _nearest(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
     return float(np.concatenate(hits).mean())
 
 
-def r_precisions(vectors: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """R-precision of each row: of the R nearest, R others having its class, how many do."""
-    others = np.bincount(codes)[codes] - 1  # of its own class
-    precisions = []
+def r_precisions(vectors: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """R-precision of each row: of the R nearest, R others having its class, how many do.
+
+    It is 0 for a row whose class no other has. Also return what each row, as a neighbor, adds
+    to the precisions of the others.
+    """
+    n_others = np.bincount(codes)[codes] - 1  # of its class
+    precisions, given = [], np.zeros(len(codes))
     for rows, similarity in _to_others(vectors):
-        order = np.argsort(-similarity, axis=1, kind="stable")[:, : others.max()]
-        same = codes[order] == codes[rows, None]
-        among = np.arange(others.max()) < others[rows, None]
-        precisions.append((same & among).sum(axis=1) / others[rows])
-    return np.concatenate(precisions)
+        order = np.argsort(-similarity, axis=1, kind="stable")[:, : n_others.max()]
+        among = np.arange(n_others.max()) < n_others[rows, None]
+        right = (codes[order] == codes[rows, None]) & among
+        shares = right / np.maximum(n_others[rows, None], 1)
+        precisions.append(shares.sum(axis=1))
+        np.add.at(given, order, shares)
+    return np.concatenate(precisions), given
 
 
 def _r_precision(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
-    return float(r_precisions(vectors, codes).mean())
+    return float(r_precisions(vectors, codes)[0].mean())
 
 
 def _duplicates(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:

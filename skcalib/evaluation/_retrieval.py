@@ -131,7 +131,7 @@ def evaluate_retrieval(
     collection = read_beir(folder, split)
     documents, queries = list(collection.documents.values()), list(collection.queries.values())
     row_of = {name: row for row, name in enumerate(collection.documents)}
-    itself = np.array([row_of.get(name, -1) for name in collection.itself])
+    itself = np.array([row_of.get(name or "", -1) for name in collection.itself])
     fit_on = documents if fit_on is None else as_texts(fit_on, "fit_on")
     scores = np.empty((len(encoders), len(COLUMNS), len(queries)))
     with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
