@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import joblib
@@ -27,7 +28,7 @@ from skcalib.export._writing import written_whole
 from skcalib.inputs.texts import distinct
 from skcalib.inputs.vectors import unit_rows
 from skcalib.model_selection._encoders import folder_for, quiet
-from skcalib.model_selection._self_retrieval import views_of
+from skcalib.model_selection._self_retrieval import FEWEST_TEXTS, views_of
 from skcalib.model_selection._views import near_duplicates
 from skcalib.statistics.bootstrap import Difference, leads
 
@@ -99,7 +100,7 @@ def run(options: argparse.Namespace) -> None:
         plain = encoder_of(options, **state_of(options))
         encoder = clone(plain).set_params(memory=memory, verbose=not options.quiet)
         if labels is None:
-            folds, sample = _by_views(encoder, sample)
+            folds, sample = _by_views(encoder, sample, options.n_texts)
         else:
             codes = distinct([label_of[text] for text in sample])[1]
             folds, kept = by_labels(encoder.fit_transform(sample), codes)
@@ -150,11 +151,10 @@ def _precisions(step: Any, vectors: np.ndarray, codes: np.ndarray) -> Scores:
     return Scores(precision, precision + given - given.mean())
 
 
-def _by_views(encoder: Any, texts: list[str]) -> tuple[list[Fold], list[str]]:
+def _by_views(encoder: Any, texts: list[str], n_texts: int) -> tuple[list[Fold], list[str]]:
     """Return folds by how well parts of texts are found, and the texts scored."""
-    n = len(texts)
-    texts = views_of(texts, n_texts=n, random_state=0).sample
-    halves = [views_of(texts[i::2], n_texts=n, random_state=0) for i in (0, 1)]
+    texts = views_of(texts, n_texts=n_texts, random_state=0).sample
+    halves = [views_of(texts[i::2], n_texts=n_texts, random_state=0) for i in (0, 1)]
     fits = [encoder.fit_transform(views.sample) for views in halves]
     of_views = [encoder.transform(views.texts) for views in halves]
 
@@ -207,6 +207,8 @@ def compared(folds: list[Fold], steps: list[tuple[str, Any]], alike: np.ndarray)
             evidence.append(np.concatenate([part.evidence for part in parts]))
             kept.append((name, step))
     gains = leads(np.stack(evidence), alike, seed=0)
+    if alike.max() + 1 < FEWEST_TEXTS:  # no evidence: only the range of scores is certain
+        gains = [replace(gain, low=-1.0, high=1.0) for gain in gains]
     return [
         Row(*named, 100 * of_step.mean(), gain)
         for named, of_step, gain in zip(kept, scores, gains, strict=True)

@@ -22,6 +22,7 @@ from skcalib.inputs.vectors import comparable, unit_rows
 FOLDS = 5
 C_OF_FOLDS = 10.0  # with many classes, unit vectors need more than the default of 1
 FEW, DRAWS = 3, 5  # labels of each class, and how many times they are drawn
+NEXT = 20  # neighbors of which one takes the place of a nearer one
 BINS = 2**18  # in one unit of cosine, in which pairs are counted
 
 
@@ -142,18 +143,19 @@ def _nearest(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
 def r_precisions(vectors: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """R-precision of each row: of the R nearest, R others having its class, how many do.
 
-    It is 0 for a row whose class no other has. Also return what each row, as a neighbor, adds
-    to the precisions of the others.
+    Every class has two rows or more. Also return what each row, as a neighbor, adds to the
+    precisions of others: without it one of the next neighbors would take its place.
     """
     n_others = np.bincount(codes)[codes] - 1  # of its class
     precisions, given = [], np.zeros(len(codes))
     for rows, similarity in _to_others(vectors):
-        order = np.argsort(-similarity, axis=1, kind="stable")[:, : n_others.max()]
-        among = np.arange(n_others.max()) < n_others[rows, None]
-        right = (codes[order] == codes[rows, None]) & among
-        shares = right / np.maximum(n_others[rows, None], 1)
-        precisions.append(shares.sum(axis=1))
-        np.add.at(given, order, shares)
+        n = n_others[rows, None]
+        order = np.argsort(-similarity, axis=1, kind="stable")[:, : n_others.max() + NEXT]
+        right, place = codes[order] == codes[rows, None], np.arange(order.shape[1])
+        first, later = place < n, (n <= place) & (place < n + NEXT)
+        precisions.append((right & first).sum(axis=1) / n_others[rows])
+        instead = (right & later).sum(axis=1) / np.maximum(later.sum(axis=1), 1)
+        np.add.at(given, order, first * (right - instead[:, None]) / n)
     return np.concatenate(precisions), given
 
 
