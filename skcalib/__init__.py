@@ -42,11 +42,11 @@ from skcalib.encoders.store import VectorStore
 from skcalib.encoders.text_encoder import TextEncoder
 from skcalib.model_selection import CalibrationSearch
 from skcalib.process.caches import clear_caches
-from skcalib.similarity.answers.estimator import NearestAnswer
+from skcalib.similarity.answers import NearestAnswer
 from skcalib.similarity.bi_encoder import BiEncoder
 from skcalib.similarity.classifier.estimator import ZeroShotClassifier
 from skcalib.similarity.scale import SimilarityScale
-from skcalib.similarity.search.estimator import SearchEncoder
+from skcalib.similarity.search import SearchEncoder
 
 __version__ = "0.1.0"
 

@@ -50,8 +50,6 @@ def test_a_value_that_belongs_elsewhere_is_refused_with_the_place():
     [
         ("BertEncoder", "encode", "fit_transform"),
         ("TextEncoder", "encode", "fit_transform"),
-        ("SearchEncoder", "encode", "encode_query"),
-        ("SearchEncoder", "search", "kneighbors"),
     ],
 )
 def test_a_method_of_other_libraries_is_refused_with_the_name_here(kind, method, instead):

@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 
 from skcalib.base import is_fitted, progress, warn
 from skcalib.calibration.step import flat
-from skcalib.cosines import blocks, sparse_products
+from skcalib.cosines import blocks
 from skcalib.encoders.pipelines import (
     after_query_encoder,
     encoded,
@@ -25,6 +25,7 @@ from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.inputs.texts import as_texts
 from skcalib.inputs.vectors import comparable, unit_rows
 from skcalib.model_selection._views import near_duplicates
+from skcalib.similarity.n_grams import sparse_products
 from skcalib.statistics.bootstrap import interval
 
 COLUMNS = ("nDCG@10", "recall@10", "recall@100", "MRR@10")

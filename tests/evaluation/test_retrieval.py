@@ -575,12 +575,12 @@ def after_a_step(search):
 )
 def test_a_search_encoder_encodes_queries_as_queries(small, wrap):
     folder, vectors = small
-    bank = by_angle({"left": -60, "middle": -50, "right": -40})
-    search = SearchEncoder(Lookup(vectors | bank, []), hub_weight=0)
+    bank = by_angle({str(i): -60 + i for i in range(20)})
+    search = SearchEncoder(Lookup(vectors | bank, []), lexical_weight=0)
     search = search.fit(["first", "second", "third", "fourth"], queries=[*bank])
     table = evaluate_retrieval({"search": wrap(search)}, folder)
     ranks = search.kneighbors(["question"], 4)[1][0].tolist()
-    assert ranks != [0, 1, 2, 3]  # as raw vectors and `transform` of queries have it
+    assert ranks != [0, 1, 2, 3]  # as raw vectors and queries as documents have it
     first = min(ranks.index(relevant) for relevant in (1, 3))
     assert table.scores[0, 3] == pytest.approx(100 / (1 + first))
 

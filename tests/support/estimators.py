@@ -85,7 +85,9 @@ SPECIAL = {
         (NO_TEXT, range(len(TEXTS))),
         lambda e: e.decision_function(TEXTS[:9]),
     ),
-    SearchEncoder: Case(SearchEncoder, (TEXTS,), (NO_TEXT,), lambda e: e.transform(TEXTS[:9])),
+    SearchEncoder: Case(
+        SearchEncoder, (TEXTS,), (NO_TEXT,), lambda e: e.encode_query(TEXTS[:9]).dense
+    ),
     ZeroShotClassifier: Case(
         lambda encoder: ZeroShotClassifier(encoder, ["dog", "cat", "man"], rejection_rate=0.2),
         (TEXTS,),
