@@ -204,6 +204,7 @@ class Whitening(
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
     }
     _state_version = 17
+    _flattens = False  # whether a power in figures takes the level of "auto"
     _learned = ("_solution",)
     n_samples_seen_ = property(attrgetter("moments_.n"), doc="Number of samples.")
     n_components_ = property(attrgetter("_axes.width"), doc="Width of the output.")
@@ -436,7 +437,7 @@ class Whitening(
         """Return the axes; at their first use they are computed, with a warning if needed."""
         check_is_fitted(self, "moments_")
         if self._solution is None:
-            self._solution = solve(self.moments_, **self.parameters_)
+            self._solution = solve(self.moments_, flattens=self._flattens, **self.parameters_)
             is_neutral = self.parameters_["power"] == "auto"
             warn_of_sample(self.moments_, self._solution, is_neutral)
         return self._solution

@@ -28,6 +28,12 @@ from skcalib.inputs.vectors import (
 )
 
 
+class Flattening(Whitening):
+    """A whitening whose power, in figures, reduces strong directions to the level of "auto"."""
+
+    _flattens = True
+
+
 class TextSpace:
     """The space of an encoder of texts and, if it is asked for, of a whitening behind it.
 
@@ -119,8 +125,7 @@ class TextSpace:
             )
         if is_one or calibrates(self.encoder):
             return vectors
-        shrinkage = 0.0 if power == "auto" else "auto"
-        self._whitening = Whitening(power=power, shrinkage=shrinkage).fit(content)
+        self._whitening = Flattening(power=power).fit(content)
         self._map = self._whitening.linear_map()
         return _without(np.logical_not(has_content), self._map.apply(vectors))
 

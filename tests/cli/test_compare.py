@@ -20,9 +20,7 @@ from skcalib.cli.compare import compared as compared_rows
 from skcalib.datasets import load_questions
 from skcalib.evaluation import evaluate_labeled
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*unknown to this model", "ignore:The mean of these vectors is between"
-)
+pytestmark = pytest.mark.filterwarnings("ignore:.*unknown to this model")
 
 
 @pytest.fixture

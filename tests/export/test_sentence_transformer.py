@@ -26,7 +26,6 @@ from skcalib import (
 from skcalib.export import save_sentence_transformer
 
 package = pytest.importorskip("sentence_transformers", minversion="6")
-pytestmark = pytest.mark.filterwarnings("ignore:The mean of these vectors is between")
 
 # Texts of which pooling has little to weigh: without tokens, with none but punctuation.
 ODD = ["", "?", "!!", "zzz", "zzz."]
