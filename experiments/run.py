@@ -69,7 +69,7 @@ def main():
     parser.add_argument("--models", type=Path, help="folder of models; default: from the hub")
     parser.add_argument("--memory", type=Path, default="vectors", help="folder for vectors")
     parser.add_argument("--most", type=int, help="texts of each set, for a quick look")
-    parser.add_argument("--only", nargs="+", help="names of sets")
+    parser.add_argument("--only", nargs="+", help="names of sets or jobs; rows of others stay")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the file")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # of few texts and of long ones
@@ -81,6 +81,11 @@ def main():
         print(*row.values(), sep=" | ", flush=True)
     parts = filter(None, [options.name.replace("_", "-"), options.encoder])
     path = options.results / f"{'-'.join(parts)}.csv"
+    if options.only and path.exists():  # the rows of other sets or jobs stay
+        first = next(iter(rows[0]))
+        made = {row[first] for row in rows}
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if row[first] not in made] + rows
     write(path, list(dict.fromkeys(name for row in rows for name in row)), rows)
     words = [options.name, *(["--encoder", options.encoder] if options.encoder else [])]
     for name in ("most", "only"):
