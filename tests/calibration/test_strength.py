@@ -126,7 +126,8 @@ def test_raw_columns_and_directions_are_reduced_to_two_levels(n):
     level = variance[2]  # two of 200 directions may be outliers
     assert whitening.level_ == pytest.approx(level)
     assert_allclose(whitening.scale_, scale)
-    assert (whitening.power_, whitening.noise_, whitening.centering_) == (pytest.approx(1 / 3), 0, 1)
+    assert whitening.power_ == pytest.approx(1 / 3)
+    assert (whitening.noise_, whitening.centering_) == (0, 1)
     # Directions without variance in the sample pass, too: others have it.
     new = raw(50, seed=1)
     expected = ((new - X.mean(axis=0)) / scale) @ U * (variance + level) ** (-1 / 6)
