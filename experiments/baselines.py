@@ -10,7 +10,7 @@ and "smoothed" is `NeighborSmoothing`.
 
 - "similarity": Spearman's rho on the seven STS sets, fitted on STS-B's training sentences. All
   steps have the same features of the raw model, SmolLM2.
-- "groups": R-precision on labeled sets, fitted on up to 4,000 training texts, and 500 with the
+- "groups": R-precision on labeled sets, fitted on up to 4,000 training texts, and 400 with the
   raw model. "known" is their number. "others fitted" fits texts of other groups.
 - "clusters": mutual information of `KMeans`, which knows the number of groups.
 - "odd texts": area under the ROC curve, for texts of groups that were not fitted.
@@ -37,6 +37,7 @@ import answers
 import languages
 import numpy as np
 import raw_depths
+import raw_recipes
 import raw_sts
 import search
 from classes import ODD, Bench, by_lines, kinds_of, rejections
@@ -59,11 +60,7 @@ from skcalib import (
 
 RESAMPLES = 1000
 TRAINED = "minilm", "e5"
-RAW = {  # features for pairs, and pooling and layers of the same features for groups
-    "smollm2, mean": ("last", "mean", -1),
-    "smollm2, first and last layer": ("first_last", "mean", "first_last"),
-    "smollm2, last token": ("last token, prompt", "last, prompt", -1),
-}
+RAW = {f"smollm2, {feature}": feature for feature in raw_recipes.CHOSEN[:3]}
 CLUSTERED = (
     "raw",
     "StandardScaler",
@@ -146,13 +143,8 @@ def encoder_of(job, name, encode, options):
     """Return what encodes texts: a trained encoder, or features of a raw language model."""
     if name in TRAINED:
         return encode.named(name)
-    model, (feature, pooling, layers) = encode.named("smollm2"), RAW[name]
-    if job.endswith("similarity"):
-        stored = raw_sts.stored(model, options, **raw_sts.FEATURES[feature][0])
-    else:
-        stored = raw_depths.stored(model, options, pooling, layers=layers)
-    stored.fit([""])
-    return lambda texts: stored.transform(list(texts))
+    model, feature = encode.named("smollm2"), RAW[name]
+    return lambda texts, data=None: raw_recipes.encoded(model, options, feature, texts, data)[0]
 
 
 def is_raw(encode):
@@ -165,7 +157,10 @@ def is_raw(encode):
 def graded(encode, options):
     """Spearman's rho of each STS set, by step, with resamples of its pairs."""
     fitted = encode(sentences(1000 if is_raw(encode) else FITTED))
-    steps = {step: map_.fit(fitted) for step, map_ in for_similarity().items()}
+    steps = for_similarity()
+    if is_raw(encode):  # the recipe of the pages
+        steps["skcalib, default"], steps[OURS] = steps[OURS], steps.pop("skcalib, many")
+    steps = {step: map_.fit(fitted) for step, map_ in steps.items()}
     for name in STS:
         both, grades = raw_sts.drawn_pairs(name, options.most)
         sides = [encode(texts) for texts in both.T]
@@ -186,7 +181,8 @@ def sets_of(encode):
             fitted, texts, codes = known["fit"], known["texts"], codes_of(known["labels"])
         else:
             fitted, texts, codes = raw_depths.texts_of(name, *size)
-        yield name, encode(fitted), encode(texts), codes_of(codes)
+        known = (name,) if is_raw(encode) else ()
+        yield name, encode(fitted, *known), encode(texts, *known), codes_of(codes)
 
 
 def few_fitted(encode):

@@ -91,7 +91,7 @@ def of_pairs():
     """Yield the use, the name, the texts and the grades of sets of pairs."""
     yield "similarity", "STS-B", *pairs("stsb")
     frame = pd.read_csv(DATA / "raw" / "qnli" / "qnli-dev.csv", keep_default_na=False)
-    drawn = frame.iloc[np.random.default_rng(0).permutation(len(frame))[:FEW]]
+    drawn = frame.iloc[np.random.default_rng(0).permutation(len(frame))[: FEW // 2]]
     yield "answers", "QNLI", drawn.iloc[:, :2].to_numpy(), drawn.iloc[:, 2].to_numpy()
     entries = json.loads((SIDES / "medical-pairs.json").read_text("utf-8"))
     both = np.column_stack([entries["a"], entries["b"]])
