@@ -28,8 +28,8 @@ from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import distinct
 from skcalib.inputs.vectors import unit_rows
 from skcalib.markdown import markdown
-from skcalib.model_selection._encoders import folder_for, quiet
-from skcalib.model_selection._self_retrieval import views_of
+from skcalib.model_selection.encoders import folder_for, quiet
+from skcalib.model_selection.self_retrieval import views_of
 
 KEPT = 128  # dimensions of a PCA
 FEWEST = 40  # texts with others of their label, for an interval
