@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import bm25s
@@ -41,14 +42,15 @@ def windows(n, shortest, longest, seed):
 class Ours:
     """A search whose encoders look vectors up."""
 
-    def __init__(self, lexical, documents, queries, D, Q):
+    def __init__(self, weight, documents, queries, D, Q):
         row_of = {text: row for row, text in enumerate(documents)}
         asked = {text: row for row, text in enumerate(queries)}
         by_side = (
             TextEncoder(lambda texts, X=X, of=of: X[[of[text] for text in texts]])
             for X, of in ((D, row_of), (Q, asked))
         )
-        self.search = SearchEncoder(*by_side, lexical=lexical)
+        encoder, of_queries = by_side
+        self.search = SearchEncoder(encoder, query_encoder=of_queries, lexical_weight=weight)
         self.data = documents, queries
 
     def fit(self):
@@ -89,14 +91,6 @@ class Vectors:
         self.index.search(self.data[1][rows], FOUND)
 
 
-def vectors_alone(*data):
-    return Ours(None, *data)
-
-
-def with_words(*data):
-    return Ours("characters", *data)
-
-
 def megabytes(kind):
     """Return the memory of this process now, "VmRSS", or at most, "VmHWM", on Linux."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -134,8 +128,8 @@ def main(n, folder, chosen):
     print("| | fit, s | one query, ms | of a thousand, ms each | memory, MB |")
     print("|---|---:|---:|---:|---:|")
     ways = {
-        "`SearchEncoder`": with_words,
-        "`SearchEncoder(lexical=None)`": vectors_alone,
+        "`SearchEncoder`": partial(Ours, 0.4),
+        "`SearchEncoder(lexical_weight=0)`": partial(Ours, 0),
         "bm25s": Words,
         "faiss, `IndexFlatIP`": Vectors,
     }

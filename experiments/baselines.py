@@ -271,7 +271,7 @@ def searched(n_bank, sets=search.SETS):
             texts, bank = [queries[i] for i in scored], [queries[i] for i in bank]
             sides = {True: lambda x: unit(encode(x, True)), False: lambda x: unit(encode(x))}
             steps = line_scores(sides, documents, texts, bank)
-            ours = search.fitted(sides, documents, bank or None, {})
+            ours = search.fitted((sides[True], sides[False]), documents, bank or None)
             steps[OURS] = search.scores(ours, texts)
             values = {step: ndcg(scores, grades[scored]) for step, scores in steps.items()}
             yield name, "nDCG@10", resampled(values)
@@ -369,7 +369,7 @@ def of_languages(encode, options):
         "raw": Z,
         "mean subtracted": Z - X.mean(axis=0),
         "mean of each language subtracted": each,
-        OURS: languages.erased(X, groups).transform(Z),
+        OURS: languages.erased(X, Z, groups),
     }
     hits = {step: languages.hits(vectors, text) for step, vectors in steps.items()}
     yield "STS-B", "translations found", resampled(hits)

@@ -1,48 +1,52 @@
-"""Search with queries: what a sample of them, the bank, gains, and what a wrong one costs.
+"""Search with queries, beside what others would write in a few lines.
 
-Half of a set's queries, drawn five times, are scored by nDCG@10. The bank is 30 or 100 of
-the other half, without judgments. "whole" is an index of all documents, as it is in use;
-"without" lacks those that answer a query of the bank and no scored one, so that nothing is
-learned about the documents that are searched. "none" has no bank.
+Half of a set's queries, drawn five times, are scored by nDCG@10. The bank is 30 or 100 of the
+other half, without judgments; "none" has no bank.
 
-"vectors" is `SearchEncoder` without words, "power=0" also without a whitening. "BM25" and
-"reciprocal ranks" (of BM25 and raw vectors) are what others use.
+"cosines", "half", "three quarters" and "both means" subtract none, some or all of the mean of
+each side, and "+ 0.3" adds this weight times the cosine of TF-IDF of characters. "BM25" and
+"reciprocal ranks" (of BM25 and cosines) see no bank. "search" is `SearchEncoder`, and "search
+of parts" searches parts of 100 words, of which the best one counts for a document.
+
 "frequent answers" are questions of Banking77 against one question of each intent, which answers
-all of its intent. "tools" are requests that need two tools each, "CACM" verbose queries. The
-sentences of STS-B in Spanish, German and French search their English translations; other banks
-of "Spanish" are English.
+all of its intent. "tools" are requests that need two tools each, "CACM" verbose queries, and
+"meetings" have documents of 1,200 words, of which an encoder reads 256 tokens. The sentences of
+STS-B in Spanish, German and French search their English translations; other banks of "Spanish"
+are English.
 
-"difference" is to raw vectors, and "worst" is that of the worst draw. In the rows of all sets
-these are the mean over sets, and the least mean of a set.
+"difference" is to cosines, and "worst" is that of the worst draw. In the rows of all sets these
+are the mean over sets, without "meetings", and the least mean of a set.
 """
+
+from itertools import chain
 
 import bm25s
 import numpy as np
 from data import MATCHES, cranfield, labeled, match, pairs
 from measures import ndcg, unit
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from skcalib import SearchEncoder, TextEncoder
 
 DRAWS, BANKS = 5, (30, 100)
-SEARCHES = {
-    "search": {},
-    "vectors": {"lexical": None},
-    "power=0": {"power": 0, "lexical": None},
-}
+SHARES = {"cosines": 0, "half": 0.5, "three quarters": 0.75, "both means": 1}
+WEIGHTS = 0, 0.2, 0.3, 0.4, 0.5
 LANGUAGES = {"Spanish": "es", "German": "de", "French": "fr"}
 SETS = "Cranfield", "CACM", "tools", *MATCHES, "frequent answers", *LANGUAGES
+LONG = "meetings"  # whose documents are longer than what an encoder reads
 TEXTS = 500  # of STS-B in two languages
+PART = 100  # words
 
 
 def rows(encode, options):
     means = {}
-    for name in options.only or SETS:
+    for name in options.only or (*SETS, LONG):
         found = {}
-        for place, step, value, difference in of_set(encode, name):
-            found.setdefault((*place, step), []).append((value, difference))
+        for bank, step, value, difference in of_set(encode, name):
+            found.setdefault((bank, step), []).append((value, difference))
         for place, drawn in found.items():
             value, difference = np.mean(drawn, axis=0)
-            if "English" not in place[0]:  # which is the wrong bank
+            if name != LONG and "English" not in place[0]:  # which is the wrong bank
                 means.setdefault(place, []).append((value, difference))
             yield row(name, place, value, difference, np.min(drawn, axis=0)[1])
     if options.only is None:
@@ -51,11 +55,10 @@ def rows(encode, options):
 
 
 def row(name, place, value, difference, worst):
-    bank, index, step = place
-    numbers = {} if step == "raw" else {"difference": difference, "worst": worst}
-    signed = {key: f"{number:+.1f}" for key, number in numbers.items()}
-    place = {"data": name, "bank": bank, "index": index, "step": step}
-    return place | {"value": f"{value:.1f}"} | signed
+    bank, step = place
+    numbers = {} if step == "cosines" else {"difference": difference, "worst": worst}
+    signed = {key: f"{number:+z.1f}" for key, number in numbers.items()}
+    return {"data": name, "bank": bank, "step": step, "value": f"{value:.1f}"} | signed
 
 
 def collection(encode, name):
@@ -85,69 +88,67 @@ def collection(encode, name):
 
 
 def of_set(encode, name):
-    """Yield bank and index, step, nDCG@10 and its difference to raw vectors, by draw."""
+    """Yield bank, step, nDCG@10 and its difference to cosines, by draw."""
     documents, queries, grades, other = collection(encode, name)
     answered = np.flatnonzero(grades.any(axis=1))
     queries, grades = [queries[i] for i in answered], grades[answered]
     asking = [*queries, *(other or [])]
-    D, kept = unit(encode(documents, True)), {}
-    kept[True] = dict(zip(documents, D, strict=True))
-    kept[False] = kept[True] | dict(zip(asking, unit(encode(asking)), strict=True))
-    by_side = {
-        is_document: lambda texts, of=of: np.array([of[text] for text in texts])
-        for is_document, of in kept.items()
-    }
-    alone = {
-        step: fitted(by_side, documents, None, params) for step, params in SEARCHES.items()
-    }
-    words = bm25(documents, queries)
-    Q, documents = by_side[False](queries), np.array(documents, object)
+    D, Q = unit(encode(documents, True)), unit(encode(asking))
+    # Without a bank, an encoder of queries is fitted on documents.
+    by_side = lookup(documents, D), lookup([*documents, *asking], np.vstack([D, Q]))
+    characters, words = n_grams(documents, queries), bm25(documents, queries)
     for seed in range(DRAWS):
-        order = np.random.default_rng(seed).permutation(len(Q))
-        drawn, scored = order[: len(Q) // 2], order[len(Q) // 2 :]
-        asked, right = [queries[i] for i in scored], grades[scored]
-
-        def of(place, steps, right):
-            value = {step: 100 * ndcg(scores, right).mean() for step, scores in steps.items()}
+        order = np.random.default_rng(seed).permutation(len(queries))
+        drawn, scored = order[: len(queries) // 2], order[len(queries) // 2 :]
+        banks = {"none": None} | {str(n): drawn[:n] for n in BANKS if len(drawn) >= 0.8 * n}
+        if other is not None:
+            row_of = np.arange(len(queries), len(asking))
+            banks |= {f"{n}, English": row_of[:n] for n in BANKS}
+        for bank, of_bank in banks.items():
+            by_bank = None if of_bank is None else Q[of_bank]
+            steps = contenders(D, Q[scored], characters[scored], by_bank)
+            if of_bank is None:
+                steps["BM25"] = words[scored]
+                steps["reciprocal ranks"] = ranks(steps["cosines"], words[scored])
+            texts = None if of_bank is None else [asking[i] for i in of_bank]
+            search = fitted(by_side, documents, texts)
+            asked = [queries[i] for i in scored]
+            steps["search"] = scores(search, asked)
+            if name == LONG:
+                steps["search of parts"] = of_parts(encode, documents, asked, texts)
+            value = {s: 100 * ndcg(found, grades[scored]).mean() for s, found in steps.items()}
             for step in value:
-                yield place, step, value[step], value[step] - value["raw"]
-
-        raw = Q[scored] @ D.T
-        steps = {
-            "raw": raw,
-            "BM25": words[scored],
-            "reciprocal ranks": ranks(raw, words[scored]),
-        }
-        steps |= {step: scores(search, asked) for step, search in alone.items()}
-        yield from of(("none", "whole"), steps, right)
-        last = 0
-        for n in BANKS:
-            rows = drawn[:n]
-            if len(rows) == last:
-                break
-            last = len(rows)
-            only = (grades[rows] > 0).any(axis=0) & ~(right > 0).any(axis=0)
-            for index, kept in {"whole": only >= 0, "without": ~only}.items():
-                bank = [queries[i] for i in rows]
-                steps = contenders(by_side, documents[kept].tolist(), bank, asked)
-                yield from of((str(n), index), steps, right[:, kept])
-            if other is not None:
-                steps = contenders(by_side, documents.tolist(), other[:n], asked)
-                yield from of((f"{n}, English", "whole"), steps, right)
+                yield bank, step, value[step], value[step] - value["cosines"]
 
 
-def fitted(by_side, documents, bank, params):
-    """Return a search by the vectors of both sides."""
-    search = SearchEncoder(TextEncoder(by_side[True]), TextEncoder(by_side[False]), **params)
-    return search.fit(documents, queries=bank)
+def of_parts(encode, documents, asked, bank):
+    """Return the scores of queries with documents, by the best part of each."""
+    cut = [document.split() for document in documents]
+    parts = [
+        [" ".join(words[i : i + PART]) for i in range(0, len(words), PART)] for words in cut
+    ]
+    by_side = TextEncoder(lambda texts: encode(texts, True)), TextEncoder(encode)
+    search = fitted(by_side, [*chain(*parts)], bank)
+    first = np.cumsum([0, *map(len, parts[:-1])])
+    return np.maximum.reduceat(scores(search, asked), first, axis=1)
 
 
-def scores(search, asked):
-    """Return the scores of queries with all documents."""
-    encoded = search.encode_query(asked)
-    if search.words_ is None:
-        return encoded @ search.vectors_.T
-    return encoded.dense @ search.vectors_.T + (encoded.sparse @ search.words_.T).toarray()
+def contenders(D, Q, characters, bank=None):
+    """Return scores of queries with documents, by vectors of unit length and characters."""
+    mean, of_queries = D.mean(axis=0), D.mean(axis=0) if bank is None else bank.mean(axis=0)
+    steps = {}
+    for name, share in SHARES.items():
+        cosines = unit(Q - share * of_queries) @ unit(D - share * mean).T
+        for weight in WEIGHTS:
+            steps[f"{name} + {weight}" if weight else name] = cosines + weight * characters
+    return steps
+
+
+def n_grams(documents, queries):
+    """Return the cosines of queries and documents by TF-IDF of characters."""
+    vectorizer = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True)
+    of_documents = vectorizer.fit_transform(documents)
+    return (vectorizer.transform(queries) @ of_documents.T).toarray()
 
 
 def bm25(documents, queries):
@@ -167,10 +168,19 @@ def ranks(*found):
     return sum(1 / (61 + order) for order in orders)
 
 
-def contenders(by_side, documents, bank, asked):
-    """Return the scores of queries with documents, by each step."""
-    D, Q = by_side[True](documents), by_side[False](asked)
-    ways = {"two means": {"hub_weight": 0, "power": 0, "lexical": None}} | SEARCHES
-    searches = {step: fitted(by_side, documents, bank, p) for step, p in ways.items()}
-    steps = {step: scores(search, asked) for step, search in searches.items()}
-    return {"raw": Q @ D.T} | steps
+def lookup(texts, vectors):
+    """Return an encoder that looks vectors up."""
+    of_text = dict(zip(texts, vectors, strict=True))
+    return TextEncoder(lambda texts: np.array([of_text[text] for text in texts]))
+
+
+def fitted(by_side, documents, bank):
+    """Return a search by the encoders of documents and of queries."""
+    search = SearchEncoder(by_side[0], query_encoder=by_side[1])
+    return search.fit(documents, queries=bank)
+
+
+def scores(search, queries):
+    """Return the scores of queries with all documents."""
+    encoded = search.encode_query(queries)
+    return encoded.dense @ search.vectors_.T + (encoded.sparse @ search.words_.T).toarray()

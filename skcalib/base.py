@@ -64,7 +64,6 @@ TRUSTED_TYPES = [
     "scipy.sparse._csc.csc_matrix",
     "scipy.sparse._csr.csr_array",
     "scipy.sparse._csr.csr_matrix",
-    "skcalib.calibration.groups.GroupMeans",
     "skcalib.calibration.map.LinearMap",
     "skcalib.calibration.moments.Moments",
     "skcalib.calibration.strength.Strength",
@@ -73,13 +72,9 @@ TRUSTED_TYPES = [
     "skcalib.encoders.recipe.Recipe",
     "skcalib.encoders.store.VectorStore",
     "skcalib.model_selection.self_retrieval.SelfRetrieval",
-    "skcalib.similarity.answers.stored.Keys",
+    "skcalib.similarity.answers.Asked",
     "skcalib.similarity.classifier.rejection.Standard",
     "skcalib.similarity.null.PairCounts",
-    "skcalib.similarity.search.index.SearchIndex",
-    "skcalib.similarity.search.sides.TwoSides",
-    "skcalib.similarity.search.words.Words",
-    "skcalib.similarity.space.Side",
     "skcalib.similarity.space.TextSpace",
 ]
 

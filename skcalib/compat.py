@@ -1,6 +1,6 @@
 """Private names of scikit-learn, torch and transformers.
 
-Two operators of oneDNN and parts of MPNet are in `encoders.model.packed`, with their fallbacks.
+Two operators of oneDNN are in `encoders.model.packed`, with their fallback.
 """
 
 from numbers import Real

@@ -7,11 +7,9 @@ estimators accept what reaches a threshold (``>=``).
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix
 from sklearn import get_config
 from sklearn.utils import gen_batches
 
@@ -26,7 +24,7 @@ SLACK = 1e-5
 ROWS, LEAST_ROWS, BLOCK_BYTES = 1024, 64, 28 * 2**20
 # Rows of a thread of `nearest`.
 QUERIES = 256
-# Entries of a column of stripes, see `_largest`.
+# Entries of a column of stripes, see `largest`.
 STRIPES = 16
 
 
@@ -100,7 +98,7 @@ def nearest(queries: np.ndarray, fitted: np.ndarray, k: int) -> tuple[np.ndarray
     def search(chunks: Iterable[slice]) -> None:
         for chunk in chunks:
             product = queries[chunk] @ fitted.T
-            rows[chunk] = _largest(product, k)
+            rows[chunk] = largest(product, k)
             cosines[chunk] = np.take_along_axis(product, rows[chunk], axis=1)
 
     row_bytes = 4 * len(fitted)
@@ -122,57 +120,6 @@ def rows_near(queries: np.ndarray, fitted: np.ndarray, k: int, index: Any = None
     rows = np.full((len(queries), n_near.max(initial=1)), -1)
     rows[np.arange(rows.shape[1]) < n_near] = graph.indices
     return rows
-
-
-def nearest_in_order(
-    queries: np.ndarray,
-    fitted: np.ndarray,
-    k: int,
-    index: Any = None,
-    words: tuple[csr_matrix, csr_matrix] | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines in float64, from the largest, and rows of the ``k`` vectors nearest each query.
-
-    They are found in float32, so a candidate that is as near as the last to 1e-6 may be left
-    out. Ties are in the order of rows. Where an index finds fewer, the row is -1, as is the
-    cosine. To the cosines the `sparse_products` of ``words`` are added: of queries, and of the
-    fitted by their terms. An index finds vectors without them.
-    """
-    cosines = np.empty((len(queries), k))
-    rows = np.empty((len(queries), k), np.intp)
-    row_bytes = 8 * (k + 10) * fitted.shape[1] + (words is not None) * 12 * len(fitted)
-    for chunk in gen_batches(len(queries), rows_in_memory(row_bytes)):
-        asked = queries[chunk].astype(np.float32)
-        more = None if words is None else sparse_products(words[0][chunk], words[1])
-        if more is None or index is not None:
-            near = rows_near(asked, fitted, k, index)
-        else:
-            product = asked @ fitted.T
-            product += more
-            near = _largest(product, k)
-        if (lacking := k - near.shape[1]) > 0:  # an index may find fewer
-            near = np.pad(near, [(0, 0), (0, lacking)], constant_values=-1)
-        exact = np.einsum("ij,ikj->ik", queries[chunk], fitted[near], dtype=np.float64)
-        if more is not None:
-            exact += np.take_along_axis(more, near, axis=1)
-        exact[near < 0] = -1
-        order = np.lexsort((near, -exact))[:, :k]
-        cosines[chunk] = np.take_along_axis(exact, order, axis=1)
-        rows[chunk] = np.take_along_axis(near, order, axis=1)
-    return cosines, rows
-
-
-def sparse_products(queries: csr_matrix, by_term: csr_matrix) -> np.ndarray:
-    """Return the inner products of sparse queries, (n, n_terms), with sparse documents.
-
-    ``by_term`` of shape (n_terms, n_documents) has the documents of each term. Only those of a
-    query's terms are read, and their products added, so most of the matrix costs nothing. A
-    product of both matrices takes four times as long, since its result would be sparse.
-    """
-    products = np.empty((queries.shape[0], by_term.shape[1]), np.float32)
-    for i, (first, last) in enumerate(pairwise(queries.indptr)):
-        products[i] = by_term[queries.indices[first:last]].T @ queries.data[first:last]
-    return products
 
 
 def best_of_others(queries: np.ndarray, own: np.ndarray, fitted: np.ndarray) -> np.ndarray:
@@ -200,7 +147,7 @@ def nearness(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
     return texts @ means.T - (means**2).sum(axis=1) / 2
 
 
-def _largest(product: np.ndarray, k: int) -> np.ndarray:
+def largest(product: np.ndarray, k: int) -> np.ndarray:
     """Return the columns of the ``k`` largest entries of each row, unordered.
 
     A row is cut into `STRIPES` stripes, one above the other. Its ``k`` largest entries are in

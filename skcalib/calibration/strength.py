@@ -91,8 +91,11 @@ def spectrum_of(
     noise: float = 0.0,
     power: float | str = 1.0,
     n_groups: int | str | None = None,
+    flattens: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, Strength]:
     """Decompose a sample, and choose what parameters of `Whitening` leave open.
+
+    If it ``flattens``, a power in figures takes the level and the shrinkage of "auto", too.
 
     Returns
     -------
@@ -122,9 +125,11 @@ def spectrum_of(
         level = flattening_level(variance, moments.n, n_groups)
         power = NEUTRAL_POWER if n_groups is None else 1.0
         noise = noise if n_groups is None else level / (total or 1.0)
+    elif flattens:
+        level = flattening_level(variance, moments.n, None)
     if shrinkage != "auto":
         intensity = float(shrinkage)
-    if shrinkage == "auto" or trained:
+    if shrinkage == "auto" or trained or (flattens and is_trained(moments)):
         # Noise is chosen for the population's spectrum, so the sample's is corrected too.
         intensity = max(intensity, ledoit_wolf_shrinkage(moments))
     eigenvalues = (1 - intensity) * variance + intensity * total / len(variance)

@@ -150,8 +150,8 @@ class Disk:
     ) -> Generator[Records, None, np.ndarray]:
         """Yield what the store has for some rows of the texts; return the other rows."""
         slots = self._model.slots
-        asked = [slots.names[i] for i in slots.asked]
-        known, vectors, counts = self._stored.read([texts[row] for row in rows], asked)
+        names = [slots.names[i] for i in slots.needed]
+        known, vectors, counts = self._stored.read([texts[row] for row in rows], names)
         if known.any():
             yield Records(rows[known], vectors[known], counts[known])
         return rows[~known]
@@ -162,7 +162,7 @@ class Disk:
             return
         model, new = self._model, [texts[row] for row in rows]
         # Memory may have the texts, if it has every slot that the disk keeps.
-        has_all = model.slots.asked == list(range(len(model.slots.names)))
+        has_all = model.slots.needed == list(range(len(model.slots.names)))
         batches = recall(new, model, show) if has_all else model.encode(new, show)
         for records in batches:
             encoded = [new[row] for row in records.rows]
@@ -170,7 +170,7 @@ class Disk:
             # Return the bits that a later call will read.
             vectors = records.vectors.astype(self._dtype).astype(np.float32, copy=False)
             self._stored.write(encoded, model.slots.names, vectors, records.counts)
-            yield Records(rows[records.rows], vectors[:, model.slots.asked], records.counts)
+            yield Records(rows[records.rows], vectors[:, model.slots.needed], records.counts)
 
 
 def _check_entries(
@@ -231,8 +231,8 @@ def vectors_of(
     if verbose:
         bar = progress(total, unit="text", desc="encode", verbose=True)
     store = store_of(memory)
-    asked: Any = nullcontext(model) if store is None else closing(Disk(store, model))
-    with bar as advance, asked as source:
+    opened: Any = nullcontext(model) if store is None else closing(Disk(store, model))
+    with bar as advance, opened as source:
         of_blocks = (_of_block(*block, source, merge, advance) for block in blocks)
         vectors, counts = next(of_blocks)
         n_rows = len(vectors)

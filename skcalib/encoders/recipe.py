@@ -85,16 +85,16 @@ class Slots(NamedTuple):
     """Vectors that a model computes for a text; a store keeps all of them."""
 
     names: Sequence[str]
-    asked: Sequence[int]  # positions of the slots that an encoder needs
+    needed: Sequence[int]  # positions of the slots that an encoder needs
     # The slots of a `BertEncoder`: each of these hidden states under each of these poolings.
     layers: Sequence[int] = ()
     poolings: Sequence[str] = ()
 
     @classmethod
-    def of(cls, layers: Sequence[int], poolings: Sequence[str], asked: Sequence[int]) -> Self:
-        """Return each of some hidden states under each of some poolings."""
+    def of(cls, layers: Sequence[int], poolings: Sequence[str], needed: Sequence[int]) -> Self:
+        """Return each hidden state of `layers` under each of the poolings."""
         names = [f"{layer} {pooling}" for layer in layers for pooling in poolings]
-        return cls(names, asked, layers, poolings)
+        return cls(names, needed, layers, poolings)
 
 
 @dataclass(frozen=True)
@@ -278,16 +278,16 @@ def _truncate_dim(truncate_dim: int | None, width: int, shipped: Declared) -> in
     return min(truncate_dim or shipped.truncate_dim or width, width)
 
 
-def _warn_of_prompt(asked: str, shipped: Declared) -> None:
-    if asked not in shipped.prompts and re.fullmatch(r"\w+", asked):
+def _warn_of_prompt(prompt: str, shipped: Declared) -> None:
+    if prompt not in shipped.prompts and re.fullmatch(r"\w+", prompt):
         warn(
-            f"prompt={asked!r} is not the name of a prompt that the folder declares; it has "
+            f"prompt={prompt!r} is not the name of a prompt that the folder declares; it has "
             f"{sorted(shipped.prompts)}. So the word itself is put before each text. Pass a "
             "declared name, or a whole prompt, such as 'query: '."
         )
-    if TEXT not in asked and (slots := re.findall(r"\{\w*\}", asked)):
+    if TEXT not in prompt and (slots := re.findall(r"\{\w*\}", prompt)):
         warn(
-            f"prompt={asked!r:.60} has {slots[0]}, which is put before each text as it is, "
+            f"prompt={prompt!r:.60} has {slots[0]}, which is put before each text as it is, "
             f"with the rest of the prompt. Write {TEXT} where the text belongs."
         )
 

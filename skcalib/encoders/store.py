@@ -275,9 +275,9 @@ def _places(db: sqlite3.Connection, keys: list[bytes]) -> dict[int, list[tuple[i
     position = {key: i for i, key in enumerate(keys)}
     places: dict[int, list[tuple[int, int]]] = {}
     for i in range(0, len(keys), 900):  # SQLite accepts at least 999 parameters
-        some = keys[i : i + 900]
-        query = f"SELECT key, block, row FROM texts WHERE key IN ({','.join('?' * len(some))})"
-        for key, block, row in db.execute(query, some):
+        part = keys[i : i + 900]
+        query = f"SELECT key, block, row FROM texts WHERE key IN ({','.join('?' * len(part))})"
+        for key, block, row in db.execute(query, part):
             if key in position:  # a damaged index finds others
                 places.setdefault(block, []).append((position[key], row))
     return places

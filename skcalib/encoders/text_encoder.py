@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Self
 
@@ -198,8 +197,8 @@ class TextEncoder(WithMemory, TextTransformer):
             )
         blocks, model = [distinct(texts)], self._text_model()
         if self.memory is not None and not model.width:
-            for _ in recall(texts[:1], model, silent):  # a store needs the width
-                pass
+            [records] = recall(texts[:1], model, silent)
+            model.width = records.vectors.shape[2]  # which a store needs
         vectors, _ = vectors_of(
             blocks, model, self.memory, _only, total=len(texts), verbose=self.verbose
         )
@@ -214,33 +213,17 @@ def _only(slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return slots[:, 0]
 
 
-@dataclass(eq=False)
-class Key:
-    """Identity of a model's vectors in memory, which clones of an encoder share.
-
-    The model itself would be no good key: the cached vectors would keep it in memory.
-    """
-
-    width: int = 0  # 0 until the model has answered
-
-
 class TextModel(Model):
     """The `Model` of `sources` for a model of another library."""
 
-    slots = Slots(["vector"], asked=[0])
-    key: Key
+    slots = Slots(["vector"], needed=[0])
+    width = 0  # until the first answer
 
     def __init__(self, model: Any, name: str | None):
-        self.model, self.name, self.key = model, name, Key()
-
-    @property
-    def width(self) -> int:
-        """Width of the vectors, 0 until the first answer."""
-        return self.key.width
-
-    @width.setter
-    def width(self, width: int) -> None:
-        self.key.width = width
+        self.model, self.name = model, name
+        # Clones of an encoder share this key of vectors in memory. If the model itself were the
+        # key, these vectors would keep it in memory.
+        self.key = object()
 
     def encode(self, texts: Sequence[str], show: Show) -> Iterator[Records]:
         """Encode the texts with the model, batch by batch."""

@@ -14,7 +14,6 @@ from skcalib.calibration.flow import NormalizingFlow
 from skcalib.calibration.glow import Latent
 from skcalib.calibration.neighbors import ALPHA, ZERO, NeighborSmoothing
 from skcalib.cosines import EQUAL
-from skcalib.similarity.search.steps import HALF, HubColumns
 
 
 @singledispatch
@@ -41,11 +40,6 @@ def _(part: NormalizingFlow) -> nn.Module:
 @module_of.register
 def _(part: NeighborSmoothing) -> nn.Module:
     return SmoothingModule(part.vectors_, **part.parameters_)
-
-
-@module_of.register
-def _(part: HubColumns) -> nn.Module:
-    return HubModule(part.bank, part.n_neighbors, part.weight)
 
 
 class LinearModule(nn.Module):
@@ -112,24 +106,6 @@ class SmoothingModule(nn.Module):
         total = weights.sum(-1, keepdim=True)
         weights = self.weight * weights / torch.where(total > 0, total, 1.0)
         return _unit(unit + (weights[..., None, :] @ near)[..., 0, :]).to(x.dtype)
-
-
-class HubModule(nn.Module):
-    """``x -> (x, -w r, sqrt(1 - w² r²)) / sqrt(2)``, r the mean of the k largest products."""
-
-    bank: torch.Tensor
-
-    def __init__(self, bank: np.ndarray, n_neighbors: int, weight: float):
-        super().__init__()
-        self.register_buffer("bank", torch.from_numpy(bank).clone())
-        self.n_neighbors, self.weight = n_neighbors, weight
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Append both columns to unit vectors of shape (..., n_features), in their dtype."""
-        near = (x.to(self.bank.dtype) @ self.bank.T).topk(self.n_neighbors).values
-        less = self.weight * near.double().mean(-1, keepdim=True)
-        columns = torch.cat([x.double(), -less, (1 - less**2).clamp(min=0).sqrt()], dim=-1)
-        return (HALF * columns).to(x.dtype)
 
 
 def _unit(x: torch.Tensor) -> torch.Tensor:

@@ -9,11 +9,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import CalibratorTags, from_scratch
-from skcalib.calibration.groups import GroupErasure
 from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.calibration.whitening import Whitening
 from skcalib.compat import Interval, StrOptions, _fit_context
-from skcalib.encoders.pipelines import fit_with_groups
 from skcalib.inputs.texts import TextTransformer, distinct_texts
 from skcalib.model_selection.encoders import quiet, states_of
 from skcalib.model_selection.scores import Candidate, Scored, choose, results_of, scored
@@ -96,9 +94,8 @@ class CalibrationSearch(TextTransformer):
     Attributes
     ----------
     best_estimator_ : sklearn.pipeline.Pipeline
-        The chosen pipeline, fitted on all texts: steps "encode"; "erase", a `GroupErasure`, if
-        `fit` got groups; "calibrate", the chosen calibrator or "passthrough"; and "smooth", for
-        topics.
+        The chosen pipeline, fitted on all texts: steps "encode"; "calibrate",
+        the chosen calibrator or "passthrough"; and "smooth", for topics.
     best_index_ : int
         Its row in `cv_results_`.
     cv_results_ : dict of arrays of shape (n_candidates,)
@@ -160,9 +157,6 @@ class CalibrationSearch(TextTransformer):
         "verbose": ["verbose"],
     }
 
-    # In a search, groups go to the splitter only, unless set_fit_request asks for more.
-    __metadata_request__fit = {"groups": False}
-
     def __init__(
         self,
         encoder: Any,
@@ -190,7 +184,7 @@ class CalibrationSearch(TextTransformer):
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: None = None, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: None = None) -> Self:
         """Choose, and fit the chosen pipeline on all texts.
 
         Parameters
@@ -198,10 +192,7 @@ class CalibrationSearch(TextTransformer):
         X : texts of shape (n_texts,), or pairs of shape (n_pairs, 2)
             Texts of the kind that you will compare. Repeated texts count once.
         y : None
-            Ignored, as the labels that a pipeline passes. Pass groups by name.
-        groups : array-like of shape (n_texts,), (n_pairs,) or (n_pairs, 2), default=None
-            Group of each text, such as its language, as in `BiEncoder.fit`. `GroupErasure`
-            removes the differences between groups before the calibration, which then whitens.
+            Ignored, as the labels that a pipeline passes.
 
         Returns
         -------
@@ -215,10 +206,10 @@ class CalibrationSearch(TextTransformer):
             If nothing determines the calibration and fewer than 20 distinct texts have six
             words, a parameter does not fit, or the model cannot distinguish the texts.
         """
-        texts, groups = distinct_texts(X, groups)
-        self._check_n_groups()
-        check_candidates(self.candidates)
-        candidates, determined_by = self._candidates(), self._determined_by(groups)
+        texts, candidates = distinct_texts(X), self._candidates()
+        determined_by = "" if self.n_groups is None else f"n_groups={self.n_groups}"
+        if self.task is not None:
+            determined_by = f"task={self.task!r}"
         # Too few texts are refused before any work.
         sample = [] if determined_by else self._sample(texts)
         parts = self.pooling, self.layers, self.prompt
@@ -243,7 +234,7 @@ class CalibrationSearch(TextTransformer):
                 reason += " to compare."
             encoder = encoders.fitted(chosen.state, texts)
             vectors = encoder.transform(texts)
-            steps = self._fitted_steps(chosen.candidate.calibrator, vectors, groups)
+            steps = self._fitted_steps(chosen.candidate.calibrator, vectors)
         self.best_estimator_ = Pipeline([("encode", encoders.finished(encoder)), *steps])
         self.best_index_, self.cv_results_ = rows.index(chosen), results_of(rows)
         self.reason_, self.n_texts_ = reason, len(sample)
@@ -270,41 +261,31 @@ class CalibrationSearch(TextTransformer):
         tags.transformer_tags = CalibratorTags(preserves_dtype=[], calibrates=True)
         return tags
 
-    def _check_n_groups(self) -> None:
+    def _candidates(self) -> list[Candidate]:
+        """Return raw vectors, the default calibration, and those of the user."""
         if self.n_groups is not None and self.task not in (None, "topics"):
             raise ValueError(
                 f"CalibrationSearch got n_groups={self.n_groups} with task={self.task!r}; a "
                 'number of groups needs task="topics", or None. Leave out one of them.'
             )
-
-    def _candidates(self) -> list[Candidate]:
-        """Return raw vectors, the default calibration, and those of the user."""
+        check_candidates(self.candidates)
         name, calibrator, _ = TASKS[self.task]
         if self.n_groups is not None:
             calibrator = clone(calibrator).set_params(n_groups=self.n_groups)
         named = {RAW: "passthrough", name: calibrator} | dict(self.candidates or [])
         return [Candidate(*item) for item in named.items()]
 
-    def _determined_by(self, groups: Any) -> str:
-        """Return what determines the calibration without evidence, or "" if nothing does."""
-        if self.task is not None:
-            return f"task={self.task!r}"
-        if self.n_groups is not None:
-            return f"n_groups={self.n_groups}"
-        return "" if groups is None else "groups"
-
     def _sample(self, texts: list[str], required: bool = True) -> list[str]:
         """Texts to compare candidates on; if there are too few, an error, or none."""
         params = {"n_texts": self.n_texts, "random_state": self.random_state}
         return views_of(texts, required, **params).sample
 
-    def _fitted_steps(self, calibrator: Any, vectors: Any, groups: Any) -> list[Any]:
+    def _fitted_steps(self, calibrator: Any, vectors: Any) -> list[Any]:
         """Return the fitted steps after the encoder."""
-        steps: list[Any] = [] if groups is None else [("erase", GroupErasure())]
-        steps.append(("calibrate", clone(calibrator, safe=False)))
+        steps = [("calibrate", clone(calibrator, safe=False))]
         if TASKS[self.task].smooths:
             steps.append(("smooth", NeighborSmoothing()))
-        return fit_with_groups(Pipeline(steps), vectors, groups).steps
+        return Pipeline(steps).fit(vectors).steps
 
 
 def check_candidates(candidates: Any) -> None:

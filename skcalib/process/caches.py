@@ -108,14 +108,14 @@ def model_of(load: Callable[..., Any], *key: Hashable) -> Any:
 
     Threads do not load one model twice. One that finds its model waits for no other's loading.
     """
-    if (found := _known_model((load, *key))) is None:
+    if (model := _known_model((load, *key))) is None:
         with _loading:
-            found = _known_model((load, *key)) or load(*key)
+            model = _known_model((load, *key)) or load(*key)
             with _models_lock:
-                _models[(load, *key)] = found
+                _models[(load, *key)] = model
                 while len(_models) > N_MODELS:
                     _models.popitem(last=False)
-    return found
+    return model
 
 
 def _known_model(key: Hashable) -> Any:

@@ -34,7 +34,7 @@ else:
 def fork_safe_lock() -> Any:
     """Return a lock for which a fork waits, and which its own thread may acquire again.
 
-    A thread that holds such locks may wait only for those that were made later.
+    A thread that needs several acquires them in the order of their creation.
     """
     lock = threading.RLock()
     _locks.append(lock)

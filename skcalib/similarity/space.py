@@ -6,20 +6,18 @@ import numpy as np
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import Pipeline
 
 from skcalib.base import calibrator_tags
 from skcalib.calibration import LinearMap
 from skcalib.calibration.whitening import Whitening
 from skcalib.encoders.pipelines import (
-    after_query_encoder,
     as_encoder,
     before_calibration,
     encode,
-    fit_with_groups,
     is_frozen,
-    of_side,
 )
+from skcalib.inputs.containers import first_text
 from skcalib.inputs.texts import as_texts
 from skcalib.inputs.vectors import (
     check_vectors,
@@ -30,6 +28,12 @@ from skcalib.inputs.vectors import (
 )
 
 
+class Flattening(Whitening):
+    """A whitening whose power, in figures, reduces strong directions to the level of "auto"."""
+
+    _flattens = True
+
+
 class TextSpace:
     """The space of an encoder of texts and, if it is asked for, of a whitening behind it.
 
@@ -38,14 +42,55 @@ class TextSpace:
     """
 
     def __init__(self, encoder: Any):
-        self.encoder = clone(as_encoder(encoder))
+        self.encoder = None if encoder is None else clone(as_encoder(encoder))
+        self.width = 0  # of vectors, see `unit_of`
         self._whitening: Whitening | None = None
         self._map: LinearMap | None = None  # of the whitening
         self._parts: tuple[Pipeline, Pipeline | None] | None = None
 
-    def fit(self, texts: list[str], groups: Any = None) -> Self:
-        """Fit the encoder, and encode nothing that no step is fitted on."""
-        fit_with_groups(self.encoder, texts, groups)
+    def unit_of(
+        self, estimator: Any, X: Any, *, name: str = "X", fit: bool = False
+    ) -> tuple[np.ndarray, list[str] | None]:
+        """Return unit vectors of an estimator's input, float32, and its texts, if it has any.
+
+        Rows of texts without content, and zero vectors, are zero. Errors call the input by
+        ``name``. With ``fit``, the encoder is fitted on texts, or the width of vectors is
+        learned.
+        """
+        if self.encoder is not None:
+            texts = as_texts(X, name)
+            vectors, silent = encode(self.encoder, texts, fit=fit)
+            unit = unit_vectors(vectors)
+            unit[silent] = 0
+        else:
+            texts = None
+            if (text := first_text(X)) is not None:
+                kind = type(estimator).__name__
+                raise TypeError(
+                    f"{name} has texts, such as {text[:40]!r}, but {kind}() compares vectors. "
+                    f"Give it an encoder, as in {kind}(BertEncoder(model))."
+                )
+            if name == "X":
+                X = checked_rows(estimator, X, reset=fit)
+            else:
+                X = check_vectors(X, name=name, dtype=[np.float64, np.float32])
+                if X.shape[1] != self.width:
+                    raise ValueError(
+                        f"{name} has {X.shape[1]} features, but X has {self.width}. Encode "
+                        "both by the same model, or by two whose vectors are comparable."
+                    )
+            if fit:
+                refuse_similarities(X)
+            unit = unit_vectors(X)
+        if fit:
+            self.width = unit.shape[1]
+            warn_of_silent(~unit.any(axis=1), texts or ())
+        return unit, texts
+
+    def fit(self, texts: list[str]) -> Self:
+        """Fit the encoder. Texts are encoded only if a step learns from their vectors."""
+        if self.encoder is not None:
+            self.encoder.fit(texts, None)  # a FrozenEstimator wants a y
         return self
 
     def fit_vectors(self, texts: list[str]) -> np.ndarray:
@@ -80,8 +125,7 @@ class TextSpace:
             )
         if is_one or calibrates(self.encoder):
             return vectors
-        shrinkage = 0.0 if power == "auto" else "auto"
-        self._whitening = Whitening(power=power, shrinkage=shrinkage).fit(content)
+        self._whitening = Flattening(power=power).fit(content)
         self._map = self._whitening.linear_map()
         return _without(np.logical_not(has_content), self._map.apply(vectors))
 
@@ -138,74 +182,6 @@ class TextSpace:
         if self._whitening is not None:
             steps.append(("calibrate", self._whitening))
         return Pipeline(steps)
-
-
-class Side:
-    """Unit vectors of documents or of queries: of texts by a space, of vectors if it is None.
-
-    Rows of texts without content, and zero vectors, are zero.
-    """
-
-    def __init__(self, space: TextSpace | None, width: int):
-        self.space, self.width = space, width
-
-    @classmethod
-    def fitted(cls, estimator: Any, X: Any) -> tuple[Self, np.ndarray, list[str] | None]:
-        """Fit the ``encoder`` of an estimator on documents, or check vectors.
-
-        Return the side of documents, if the model declares sides, and `checked` documents.
-        """
-        if estimator.encoder is None:
-            X = checked_rows(estimator, X, reset=True)
-            refuse_similarities(X)
-            unit = unit_vectors(X)
-            warn_of_silent(~unit.any(axis=1))
-            return cls(None, unit.shape[1]), unit, None
-        texts, encoder = as_texts(X), clone(as_encoder(estimator.encoder))
-        space = TextSpace(of_side(encoder, "document"))
-        unit = space.fit_unit(texts)
-        return cls(space, unit.shape[1]), unit, texts
-
-    def fit_query_side(self, encoder: Any, texts: list[str]) -> tuple["Side", np.ndarray]:
-        """Fit an encoder of queries, which the later steps of this side's follow, on texts.
-
-        Return its side, and unit vectors of the texts.
-        """
-        own = self.space.encoder if self.space is not None else None
-        space = TextSpace(after_query_encoder(clone(as_encoder(encoder)), own))
-        unit = space.fit_unit(texts)
-        if unit.shape[1] != self.width:
-            raise ValueError(
-                f"query_encoder returns {unit.shape[1]} features, but encoder {self.width}. "
-                "Expected two encoders with comparable vectors, such as one model with two "
-                "prompts."
-            )
-        return Side(space, self.width), unit
-
-    def checked(
-        self, estimator: Any, X: Any, name: str = "X", fitted: str = "X"
-    ) -> tuple[np.ndarray, list[str] | None]:
-        """Return unit vectors of an estimator's input, float32, and its texts, if these.
-
-        An error calls it by ``name``; vectors have as many features as the ``fitted`` ones.
-        """
-        if self.space is not None:
-            texts = as_texts(X, name)
-            return self.space.unit(texts), texts
-        if name == "X":
-            return unit_vectors(checked_rows(estimator, X, reset=False)), None
-        vectors = check_vectors(X, name=name, dtype=[np.float64, np.float32])
-        if vectors.shape[1] != self.width:
-            raise ValueError(
-                f"{name} has {vectors.shape[1]} features, but {fitted} has {self.width}. "
-                "Encode both by the same model, or by two whose vectors are comparable."
-            )
-        return unit_vectors(vectors), None
-
-    def followed_by(self, steps: list[Any]) -> Pipeline:
-        """Return a fitted pipeline, from the input of this side through further steps."""
-        first = [] if self.space is None else [self.space.encoder]
-        return make_pipeline(*first, *steps)
 
 
 def calibrates(encoder: Any) -> bool:

@@ -9,33 +9,24 @@ from skcalib.export import save_onnx, save_sentence_transformer, to_torch
 
 rng = np.random.default_rng(0)
 DOCUMENTS = rng.normal(size=(200, 12))
-DOCUMENTS[:, 6:] *= rng.uniform(0.8, 1.6, size=(200, 1))  # those with little there are hubs
 BANK = DOCUMENTS[:80] * (np.arange(12) < 6) + 0.1 * rng.normal(size=(80, 12)) - 0.3
 SEARCH = SearchEncoder().fit(DOCUMENTS, queries=BANK)
 
 
 @pytest.fixture
 def search(tiny_bert, texts):
-    """Fitted on a few texts, with a weight that these would not give."""
+    """A search, its documents and its bank."""
     documents = [*dict.fromkeys(texts)]
     bank = [" ".join(text.split()[:3]) for text in documents]
-    search = SearchEncoder(BertEncoder(tiny_bert)).fit(documents, queries=bank)
-    assert search.n_queries_ > 3
-    return search, documents, bank
+    return SearchEncoder(BertEncoder(tiny_bert)).fit(documents, queries=bank), documents, bank
 
 
-@pytest.mark.parametrize("weight", [0, 0.75])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_torch_has_the_vectors_of_both_sides(weight, dtype):
+def test_torch_has_the_vectors_of_both_sides(dtype):
     torch = pytest.importorskip("torch")
-    # Each asks for a document of its own, so that hubs are none that are popular.
-    noise = 0.3 * np.random.default_rng(1).normal(size=(80, 12))
-    bank = DOCUMENTS[:80] * (np.arange(12) < 6) + noise
-    search = SearchEncoder(hub_weight=weight).fit(DOCUMENTS, queries=bank)
-    assert (search.hub_weight_ > 0) == (weight > 0)
     sides = [
-        (search.document_pipeline_, DOCUMENTS, search.vectors_),
-        (search.query_pipeline_, BANK, search.encode_query(BANK)),
+        (SEARCH.document_pipeline_, DOCUMENTS, SEARCH.vectors_),
+        (SEARCH.query_pipeline_, BANK, SEARCH.encode_query(BANK)),
     ]
     for pipeline, given, expected in sides:
         found = to_torch(pipeline)(torch.from_numpy(given.astype(dtype)))
@@ -47,24 +38,21 @@ def test_torch_has_the_vectors_of_both_sides(weight, dtype):
 def test_documents_are_a_graph_of_onnx(search, tmp_path):
     pytest.importorskip("onnxscript")
     fitted, *_ = search
-    # It is compared with the pipeline as it is written. That of queries has fewer steps.
+    # It is compared with the pipeline as it is written.
     save_onnx(fitted.document_pipeline_, tmp_path / "document.onnx")
     assert (tmp_path / "document.onnx").stat().st_size > 0
 
 
-def test_queries_are_a_folder_of_standard_modules(search, tmp_path):
+def test_both_sides_are_folders_of_standard_modules(search, tmp_path):
     library = pytest.importorskip("sentence_transformers")
     fitted, documents, bank = search
-    save_sentence_transformer(fitted.query_pipeline_, tmp_path / "queries")
-    found = library.SentenceTransformer(str(tmp_path / "queries")).encode(bank)
-    assert_allclose(found, fitted.encode_query(bank).dense, atol=1e-5)
-    if fitted.hub_weight_ > 0:
-        with pytest.raises(ValueError, match=r"hubs of a SearchEncoder.*hub_weight=0.*onnx"):
-            save_sentence_transformer(fitted.document_pipeline_, tmp_path / "documents")
-    means = SearchEncoder(fitted.encoder, hub_weight=0).fit(documents, queries=bank)
-    save_sentence_transformer(means.document_pipeline_, tmp_path / "documents")
-    found = library.SentenceTransformer(str(tmp_path / "documents")).encode(documents)
-    assert_allclose(found, means.vectors_, atol=1e-5)
+    for name, pipeline, texts, expected in (
+        ("queries", fitted.query_pipeline_, bank, fitted.encode_query(bank).dense),
+        ("documents", fitted.document_pipeline_, documents, fitted.vectors_),
+    ):
+        save_sentence_transformer(pipeline, tmp_path / name)
+        found = library.SentenceTransformer(str(tmp_path / name)).encode(texts)
+        assert_allclose(found, expected, atol=1e-5)
 
 
 def test_an_index_of_faiss_by_inner_product_finds_the_same(tmp_path):

@@ -130,7 +130,9 @@ def unanswerable(source, n):
     stored, unknown, new = (
         source.texts(X) for X in (source.new(50), source.fitted(n), source.new(100))
     )
-    model = NearestAnswer(SearchEncoder(source.encoder, lexical=None), false_positive_rate=0.1)
+    model = NearestAnswer(
+        SearchEncoder(source.encoder, lexical_weight=0), false_positive_rate=0.1
+    )
     model.fit(stored, np.arange(50), unanswerable=unknown)
     return 0.1, np.mean([answer is not None for answer in model.predict(new)])
 
@@ -143,7 +145,9 @@ def stored_answers(source, n):
     answers, questions = np.repeat(answers, sizes), np.repeat(questions, sizes, axis=0)
     questions = questions + 0.1 * source.rng.normal(size=questions.shape)
     new = source.texts(source.new(100))
-    model = NearestAnswer(SearchEncoder(source.encoder, lexical=None), false_positive_rate=0.1)
+    model = NearestAnswer(
+        SearchEncoder(source.encoder, lexical_weight=0), false_positive_rate=0.1
+    )
     model.fit(source.texts(questions), answers)
     return 0.1, np.mean([answer is not None for answer in model.predict(new)])
 
@@ -176,19 +180,6 @@ def shift_of_some_fitted(source, n):
     X = source.fitted(n)
     some = source.rng.permutation(X)[: n // 2]
     return 0.05, shift(Whitening(power="auto").fit(X), some, X).p_value <= 0.05
-
-
-def warning_of_queries(source, n):
-    """Of one call in a hundred, for nine of ten banks."""
-    search = SearchEncoder().fit(source.new(100), queries=source.fitted(n))
-    found = []
-    for _ in range(20):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            search.encode_query(source.fitted(40))
-        found.append(any("unlike the bank" in str(one.message) for one in caught))
-        clear_caches()  # which know the warnings that were shown
-    return 0.01, np.mean(found)
 
 
 def evidence(source, n, n_columns):
@@ -247,7 +238,6 @@ NUMBERS = {
 
 
 COUNT_NEAR_COPIES = (
-    warning_of_queries,
     rejection_rate,
     shift_p_value,
     shift_false_alarm,

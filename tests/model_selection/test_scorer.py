@@ -76,7 +76,7 @@ def test_score_is_the_logits_mean_of_reciprocal_ranks_both_ways():
 
 def test_search_without_grades_on_texts_and_on_pairs(tiny_bert, sentences, tmp_path):
     pipeline = make_pipeline(BertEncoder(tiny_bert, memory=tmp_path), Whitening(noise=1.0))
-    grid = {"encoder__bertencoder__layers": [0, 2], "encoder__whitening__noise": [0.0, 0.5]}
+    grid = {"encoder__bertencoder__layers": [0, 2], "encoder__whitening__power": [0.5, "auto"]}
     scorer = SelfRetrieval(n_texts=20)
     for X in (sentences, np.array(sentences).reshape(50, 2)):
         search = GridSearchCV(

@@ -104,6 +104,7 @@ def test_pairs_are_left_out_of_the_fit_of_a_calibration(whitening, n):
     assert low < np.mean(passed["query"]) < 1.2
 
 
+@pytest.mark.filterwarnings("ignore:The vectors have a mean of zero")
 def test_a_frozen_calibration_and_queries_need_no_other_fit(X):
     fitted = Whitening(power="auto").fit(X[:700])
     plain = SimilarityScale().fit(fitted.transform(X[700:]))

@@ -176,6 +176,7 @@ def test_a_zero_vector_of_any_step_is_no_content(frozen):
     assert_allclose(space.vectors(texts), vectors, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:The vectors have a mean of zero")  # behind `Shifted`
 def test_the_whitening_is_fitted_on_content_alone_and_only_if_there_is_none():
     texts = [*TEXTS, "!?"]
     space = TextSpace(letters)

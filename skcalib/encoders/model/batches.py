@@ -83,7 +83,7 @@ class BackboneModel(Model):
             if pooled is None:
                 self._make_room(lengths[batch])
                 left = np.concatenate([batch, *pending])
-                pending = deque(left[some] for some in self._batches(lengths[left]))
+                pending = deque(left[rows] for rows in self._batches(lengths[left]))
                 continue
             vectors, counts, weights = pooled
             counts = np.column_stack([counts, is_cut[batch]]).astype(np.int32)

@@ -45,17 +45,17 @@ class Declared(NamedTuple):
     lower_case: bool  # whether texts are lowercased before they are tokenized
     truncate_dim: int | None  # leading dimensions that sentence-transformers returns
 
-    def prompt(self, asked: str | None) -> str:
-        """Text to put before each text: the default prompt, a named one, or `asked` itself."""
-        name = self.default_prompt_name if asked is None else asked
+    def prompt(self, prompt: str | None) -> str:
+        """Text to put before each text: the default prompt, a named one, or `prompt` itself."""
+        name = self.default_prompt_name if prompt is None else prompt
         if name in self.prompts:
             return self.prompts[name]
-        if asked is None and name is not None:
+        if prompt is None and name is not None:
             raise ValueError(
                 f"The folder declares the default prompt {name!r}, but has only the prompts "
                 f"{sorted(self.prompts)}. Pass prompt='' for none, or correct {SETTINGS}."
             )
-        return asked or ""
+        return prompt or ""
 
 
 def declared(folder: Path) -> Declared:

@@ -360,8 +360,8 @@ def lowercase(tokenizer: Any) -> None:
     from tokenizers.normalizers import Lowercase, Sequence
 
     inner = tokenizer.backend_tokenizer
-    some = [] if inner.normalizer is None else [inner.normalizer]
-    inner.normalizer = Sequence([Lowercase(), *some])
+    others = [] if inner.normalizer is None else [inner.normalizer]
+    inner.normalizer = Sequence([Lowercase(), *others])
 
 
 def _is_finite(weight: torch.Tensor) -> bool:

@@ -199,9 +199,9 @@ class Joined:
             if text.n_windows == self._n_windows[row]:
                 complete.append((row, self._texts.pop(row)))
         if complete:
-            some, texts = zip(*complete, strict=True)
+            places, texts = zip(*complete, strict=True)
             joined = np.stack([text.vectors for text in texts])
-            yield Records(np.array(some), joined, np.stack([text.counts for text in texts]))
+            yield Records(np.array(places), joined, np.stack([text.counts for text in texts]))
 
 
 class _Text:

@@ -187,8 +187,8 @@ def frame_of(tokenizer: Any, prompt: str) -> Frame:
     if len(parts) > 2:
         return _frame_of_two(tokenizer, parts, prompt)
     before, after = parts
-    some = ["", "a", before, f"{before}a", f"{before}a{after}"]
-    empty, letter, prefix, one, whole = _ids_of(tokenizer, some)
+    examples = ["", "a", before, f"{before}a", f"{before}a{after}"]
+    empty, letter, prefix, one, whole = _ids_of(tokenizer, examples)
     n_special = len(empty) - _n_shared(empty, letter)  # after a text
     prefix, one = (ids[: len(ids) - n_special] for ids in (prefix, one))
     if before and prefix and tokenizer.convert_ids_to_tokens(prefix[-1]) in SPACES:
@@ -278,9 +278,9 @@ def tokenize(
     second: list[tuple[int, int]] = []
     rows: list[int] = []
     cut = np.zeros(len(texts), dtype=bool)
-    while some := list(islice(pieces, step)):
-        of_pieces = _in_prompt(tokenizer, parts, [piece for _, piece in some])
-        for (row, piece), (ids, places) in zip(some, of_pieces, strict=True):
+    while batch := list(islice(pieces, step)):
+        of_pieces = _in_prompt(tokenizer, parts, [piece for _, piece in batch])
+        for (row, piece), (ids, places) in zip(batch, of_pieces, strict=True):
             if not whole:
                 while len(piece) < len(texts[row]) and len(ids) <= enough:
                     # Many spaces, or a very long word.
@@ -298,8 +298,8 @@ def tokenize(
     marks = tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0
     nothing = [next(mark for mark in marks if mark is not None)]
     where = np.array(rows)
-    found = np.array(second) if second else None
-    return Windows([ids or nothing for ids in windows], where, cut[where], found)
+    ends = np.array(second) if second else None
+    return Windows([ids or nothing for ids in windows], where, cut[where], ends)
 
 
 def _some(text: str, n: int, side: str) -> str:

@@ -264,7 +264,6 @@ def test_whitening_auto_is_free_of_scale_width_and_repetition(size):
 
 
 @pytest.mark.parametrize("size", [0, 10, 20, 300])
-@pytest.mark.filterwarnings("ignore:The mean of these vectors is between")
 def test_a_rotation_never_makes_it_stronger(size):
     X = with_outliers(size)
     for seed in range(5):

@@ -2,6 +2,8 @@
 
 import pickle
 import re
+from dataclasses import dataclass, field
+from itertools import count
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +16,6 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import cross_val_score
-from sklearn.neighbors import KNeighborsTransformer
 from sklearn.pipeline import make_pipeline
 
 from skcalib import (
@@ -24,7 +25,7 @@ from skcalib import (
     TextEncoder,
     Whitening,
 )
-from skcalib.datasets import load_questions, minilm_path
+from skcalib.datasets import load_questions
 
 
 def vectors(texts):
@@ -44,9 +45,9 @@ def truth(texts):
     return [int(text.split()[0]) for text in texts]
 
 
-def drawn(rate=0.1, neighbors=None, **params):
-    """Vectors alone, without a whitening: the words of these texts say all."""
-    search = SearchEncoder(TextEncoder(vectors), lexical=None, power=0, neighbors=neighbors)
+def drawn(rate=0.1, **params):
+    """Vectors alone: the words of these texts say all."""
+    search = SearchEncoder(TextEncoder(vectors), lexical_weight=0)
     return NearestAnswer(search, false_positive_rate=rate, **params)
 
 
@@ -126,7 +127,8 @@ def test_nearest_answer_fit_leaves_each_questions_own_answer_out(log):
             continue
         cosines, rows = model.kneighbors(own, 200)
         others = np.where(model.answers_[rows] == answer, -1, cosines.astype(float))
-        assert_allclose(others.max(axis=1), found, atol=1e-6)
+        # But for the means, which depend on all.
+        assert_allclose(others.max(axis=1), found, atol=0.05)
     above = np.mean(np.array(best) > model.threshold_)
     assert 0.02 < above < 0.2  # of 0.1
 
@@ -186,16 +188,20 @@ def test_neither_the_order_of_questions_nor_that_of_the_log_matters():
 
 
 @pytest.mark.parametrize("sample", [None, UNANSWERABLE])
-def test_a_store_that_grows_is_that_of_a_fit_on_all(sample):
-    model = drawn().fit(STORED[:120], truth(STORED[:120]), unanswerable=sample)
+def test_a_store_grows_in_any_number_of_parts(sample):
+    model, other = (
+        drawn().fit(STORED[:120], truth(STORED[:120]), unanswerable=sample) for _ in range(2)
+    )
     before = model.threshold_
     for part in (STORED[120:150], STORED[100:]):
         model.partial_fit(part, truth(part))
+    other.partial_fit(STORED[100:], truth(STORED[100:]))
+    assert model.threshold_ == pytest.approx(other.threshold_, abs=1e-6) != before
+    assert sorted(model.questions_) == sorted(STORED)
+    assert_array_equal(model.predict(LOG), other.predict(LOG))
+    # The calibration stays, and each answer has all of its questions.
     whole = drawn().fit(STORED, truth(STORED), unanswerable=sample)
-    assert model.threshold_ == pytest.approx(whole.threshold_, abs=1e-6) != before
-    assert_array_equal(model.questions_, whole.questions_)
-    assert_allclose(model.search_.vectors_, whole.search_.vectors_, atol=1e-6)
-    assert_array_equal(model.predict(LOG), whole.predict(LOG))
+    assert np.mean(model.predict(LOG) == whole.predict(LOG)) > 0.95
 
 
 def test_a_stored_question_gets_a_new_answer():
@@ -256,16 +262,15 @@ def test_answers_of_any_kind_are_returned_as_given_and_equal_ones_are_one(kind):
 
 
 def test_a_question_is_moved_halfway_to_the_mean_of_those_with_its_answer():
-    search = drawn().encoder.set_params(hub_weight=0)
-    stored = sorted(STORED)
-    alone = 2**0.5 * search.fit(stored).vectors_[:, :-2]
+    search, stored = drawn().encoder, sorted(STORED)
+    alone = search.fit(stored).vectors_
     of_answer = [
         alone[np.equal(truth(stored), answer)].mean(axis=0) for answer in truth(stored)
     ]
     expected = alone + np.array(of_answer)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     model = NearestAnswer(search, false_positive_rate=0.1).fit(stored, truth(stored))
-    assert_allclose(2**0.5 * model.search_.vectors_[:, :-2], expected, atol=1e-5)
+    assert_allclose(model.search_.vectors_, expected, atol=1e-5)
 
 
 def test_an_answer_that_is_not_stored_counts_as_none():
@@ -291,18 +296,6 @@ def test_kneighbors_are_sorted_and_exact():
     assert_allclose(by_hand[0, rows[0]], cosines[0], atol=1e-6)
     with pytest.raises(ValueError, match="n_neighbors == 0, must be >= 1"):
         model.kneighbors(["3 50"], 0)
-
-
-@pytest.mark.parametrize("sample", [None, UNANSWERABLE])
-def test_an_index_finds_what_the_exact_search_finds(sample):
-    by_index = drawn(neighbors=KNeighborsTransformer(metric="cosine"))
-    models = by_index, drawn()
-    for model in models:
-        model.fit(STORED[:150], truth(STORED[:150]), unanswerable=sample)
-    for model in models:
-        model.partial_fit(STORED[150:], truth(STORED[150:]))
-        assert model.threshold_ == pytest.approx(models[0].threshold_, abs=1e-6)
-    assert_array_equal(models[0].predict(LOG), models[1].predict(LOG))
 
 
 def test_each_text_is_encoded_once():
@@ -363,7 +356,7 @@ FEW = "false_positive_rate=0.05 needs 39 stored questions; got 20. .* Or give `u
         (STORED, truth(STORED), {"unanswerable": []}, ValueError, "unanswerable has no texts"),
         (STORED, truth(STORED), {"queries": LOG[:1]}, ValueError, "queries has 1 distinct"),
         (STORED, truth(STORED), {"queries": STORED}, ValueError, "queries has 0 distinct"),
-        (["1 1", "1 2"], ["a", None], {}, ValueError, "y has a missing label, None"),
+        (["1 1", "1 2"], ["a", None], {}, ValueError, "y has a missing answer, None"),
         (["1 1", "1 1"], ["a", "b"], {}, ValueError, "'1 1' has the answers 'a' and 'b'"),
         (["1 1", "1 2"], np.array([[1], [2]]), {}, ValueError, r"shape \(2, 1\); .*ravel"),
         (
@@ -373,7 +366,6 @@ FEW = "false_positive_rate=0.05 needs 39 stored questions; got 20. .* Or give `u
             ValueError,
             r"the answers \{'a': \[1\]\}",
         ),
-        (["1 1", "1 2"], [True, 1], {}, ValueError, "True or False with other labels"),
     ],
 )
 def test_what_it_cannot_use_is_refused(questions, answers, more, error, match):
@@ -387,7 +379,7 @@ def test_what_it_cannot_use_is_refused(questions, answers, more, error, match):
 def test_a_refused_part_leaves_the_store_as_it_was():
     model = fitted()
     before = model.predict(LOG)
-    with pytest.raises(ValueError, match="a missing label, nan"):
+    with pytest.raises(ValueError, match="a missing answer, nan"):
         model.partial_fit(["500 1", "500 2"], [7, np.nan])
     model.set_params(false_positive_rate=0.001)
     with pytest.raises(ValueError, match=r"false_positive_rate=.* needs"):
@@ -403,8 +395,8 @@ def test_a_rate_out_of_range_is_refused(rate):
 
 
 def test_a_parameter_of_its_search_out_of_range_is_refused():
-    model = NearestAnswer(SearchEncoder(TextEncoder(vectors), hub_weight=-1))
-    with pytest.raises(ValueError, match="'hub_weight' parameter of SearchEncoder"):
+    model = NearestAnswer(SearchEncoder(TextEncoder(vectors), lexical_weight=-1))
+    with pytest.raises(ValueError, match="'lexical_weight' parameter of SearchEncoder"):
         model.fit(STORED, truth(STORED))
 
 
@@ -436,58 +428,14 @@ class Numbers:
         return re.findall("[0-9]+", text)
 
 
-class Thirties:
-    """A guard that tells numbers such as 30 and 80 from others, and answers from 500 on."""
-
-    def details(self, text):
-        answer, number = map(int, text.split())
-        return number % 50 == 30, answer >= 500
-
-
-def test_the_search_widens_until_the_guard_allows_a_question():
-    stored = texts_of(range(8), range(40))  # of 40 near ones, it allows one
-    model = drawn(0.5, guard=Thirties()).fit(stored, truth(stored), unanswerable=UNANSWERABLE)
-    places = model.kneighbors([f"{answer} 80" for answer in range(8)], 40)[1]
-    assert "3 30" not in model.questions_[places[3, :10]]  # not in the first round
-    asked = texts_of(range(8), [80])
-    assert_array_equal(model.predict(asked), truth(asked))
-
-
-def test_what_the_guard_never_allows_counts_with_the_score_of_the_last_compared():
-    stored, unknown = texts_of(range(160), range(5)), texts_of(range(500, 540), [0])
-    model = drawn(guard=Thirties()).fit(stored, truth(stored), unanswerable=unknown)
-    last = np.sort(model.kneighbors(unknown, 640)[0][:, -1])
-    assert model.threshold_ == pytest.approx(last[-4], abs=1e-5)
-
-
-def test_a_guard_finds_the_answer_whose_details_agree():
-    topics = load_questions().data[::10]
-    stored = [f"{text} (form {number})" for text in topics for number in (1, 2)]
-    answers = [f"{text}: {number}" for text in topics for number in (1, 2)]
-    models = [
-        NearestAnswer(BertEncoder(minilm_path()), false_positive_rate=0.5, guard=guard)
-        for guard in (None, Numbers())
-    ]
-    new = [f"{text} (form {number})" for text in topics for number in (1, 2, 3)]
-    plain, guarded = (
-        model.fit(stored, answers).predict([text.upper() for text in new]).reshape(-1, 3)
-        for model in models
-    )
-    assert plain[:, 2].any()  # there is no third form
-    assert not guarded[:, 2].any()
-    assert guarded[:, :2].any()
-    for number in (1, 2):
-        assert all(a is None or a.endswith(str(number)) for a in guarded[:, number - 1])
-
-
 def test_answers_of_unequal_size_count_as_one_each():
     """The rate of a new answer, where some stored ones have a hundred times as many."""
     shares = []
-    for draw in range(9):
+    for draw in range(40):
         rng = np.random.default_rng(draw)
         sizes = np.minimum(rng.zipf(1.6, size=100), 100)
-        stored = [f"{1000 * draw + a} {i}" for a in range(50) for i in range(sizes[a])]
-        new = [f"{1000 * draw + a} {i}" for a in range(50, 100) for i in range(sizes[a])]
+        stored = [f"{100 * draw + a} {i}" for a in range(50) for i in range(sizes[a])]
+        new = [f"{100 * draw + a} {i}" for a in range(50, 100) for i in range(sizes[a])]
         answers = np.array(truth(new))
         hit = drawn(0.1).fit(stored, truth(stored)).decision_function(new) > 0
         shares.append(np.mean([hit[answers == a].mean() for a in np.unique(answers)]))
@@ -500,33 +448,6 @@ def letters(texts):
     )
 
 
-@pytest.mark.parametrize("given", [False, True])
-def test_the_threshold_is_that_of_questions_that_the_guard_allows(given):
-    """Numbers are in no vector: without the guard, a twentieth are equal to others."""
-    rng = np.random.default_rng(0)
-    words = ["".join(rng.choice([*"abcdefghijklmnopqrstuvwxyz"], size=9)) for _ in range(400)]
-    asked = [" ".join(rng.choice(words, size=4)) for _ in range(580)]
-    stored = asked[:380] + [f"cancel order {i}" for i in range(20)]
-    unknown = asked[380:480] + [f"cancel order {i}" for i in range(20, 40)] if given else None
-    model = NearestAnswer(
-        SearchEncoder(TextEncoder(letters), lexical=None),
-        false_positive_rate=0.02,
-        guard=Numbers(),
-    ).fit(stored, np.arange(400), unanswerable=unknown)
-    assert model.threshold_ < 0.999
-    assert model.predict(stored).tolist() == list(range(400))
-    assert model.predict(["cancel the order 7"]).tolist() == [387]
-    model.set_params(guard=None)
-    assert model.predict(["cancel the order 7"]).tolist() == [387]
-    model.set_params(guard=Numbers())
-    assert np.mean(model.decision_function(asked[480:]) > 0) <= 0.04
-    search = SearchEncoder(TextEncoder(letters), lexical=None)
-    plain = NearestAnswer(search, false_positive_rate=0.02)
-    with pytest.warns(UserWarning, match="so only stored questions get an answer"):
-        plain.fit(stored, np.arange(400), unanswerable=unknown)
-    assert plain.predict(stored).tolist() == list(range(400))
-
-
 class Equal:
     """An answer that defines equality, so that it cannot be hashed."""
 
@@ -537,18 +458,44 @@ class Equal:
         return vars(self) == vars(other)
 
 
+class Slots:
+    """The same without a dictionary."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __eq__(self, other):
+        return self.answer == other.answer
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """An answer of which a part does not count."""
+
+    answer: int
+    note: int = field(compare=False)
+
+
+NOTES = count()
+
+
 @pytest.mark.parametrize(
     "answer_of",
     [
-        lambda a: {"id": a, "note": float("nan")},
-        lambda a: {(a, float("nan")): "note"},
-        lambda a: pd.DataFrame({"id": [a], "note": [float("nan")]}).to_records(index=False)[0],
-        lambda a: pl.Series([a, None]),
-        lambda a: SimpleNamespace(id=a, note=float("nan")),
+        lambda a: {"id": a, "note": [{"see": str(a)}]},
+        lambda a: pd.DataFrame({"id": [a], "note": ["x"]}).to_records(index=False)[0],
+        lambda a: pd.DataFrame({"id": [a, a + 1]}),
+        lambda a: pl.Series([a, a]),
+        lambda a: np.datetime64(a, "ns"),
+        lambda a: SimpleNamespace(id=a),
+        lambda a: Frozen(a, next(NOTES)),
+        Slots,
         Equal,
     ],
 )
-def test_answers_are_compared_by_their_contents_also_after_a_pickle(answer_of):
+def test_answers_are_compared_by_equality_also_after_a_pickle(answer_of):
     model = drawn().fit(STORED, [answer_of(a) for a in truth(STORED)])
     assert model.threshold_ == drawn().fit(STORED, truth(STORED)).threshold_
     asked = texts_of(range(40), [30])
@@ -584,7 +531,6 @@ def test_words_count_where_vectors_are_equal():
     stored = [f"{text} {i}" for i, text in enumerate(stored)]
     model = NearestAnswer(TextEncoder(letters), false_positive_rate=0.5)
     model.fit(stored, [text.split()[0] for text in stored])
-    assert model.search_.lexical_weight_ > 0
     assert model.answers_[model.kneighbors(["merge my account"], 1)[1][0]].tolist() == ["merge"]
 
 
@@ -614,3 +560,60 @@ def test_odd_stores_and_questions_give_finite_scores(stored, answers):
     assert np.isfinite(model.decision_function(asked)).all()
     assert rows.shape[1] == len({*stored})
     assert model.predict(asked)[-1] == answers[0]  # what is stored gets its answer
+
+
+def test_dates_keep_what_they_are():
+    dates = np.datetime64("2026-01-01", "ns") + np.array(truth(STORED)).astype("timedelta64[D]")
+    for answers in (dates, pd.Series(dates), [*dates]):
+        model = drawn().fit(STORED, answers)
+        [answer] = model.predict(["3 50"])
+        assert answer == np.datetime64("2026-01-04")
+        assert isinstance(answer, np.datetime64 | pd.Timestamp)
+    assert model.hit_rates(["3 50", "999 1"], [dates[15], None]) == (1, 0, 0)
+
+
+def near(text):
+    """A text with nearly the vector of another one."""
+    return f"{text} again"
+
+
+def almost(texts):
+    """Vectors in which a repeated word changes little."""
+    plain = vectors([text.removesuffix(" again") for text in texts])
+    return plain + 0.01 * np.array([[text.endswith("again")] for text in texts])
+
+
+@pytest.mark.parametrize("change", [str, near])
+def test_what_is_stored_is_answered_though_it_is_called_unanswerable(change):
+    clean = drawn().fit(STORED, truth(STORED), unanswerable=UNANSWERABLE)
+    search = SearchEncoder(TextEncoder(almost), lexical_weight=0)
+    model = NearestAnswer(search, false_positive_rate=0.1)
+    wrong = [change(text) for text in STORED[:60:2]]
+    with pytest.warns(
+        UserWarning, match=r"30 of 230 unanswerable .*: '0 0.*' by '0 0', .*\.\.\."
+    ):
+        model.fit(STORED, truth(STORED), unanswerable=[*UNANSWERABLE, *wrong])
+    assert model.threshold_ == pytest.approx(clean.threshold_, abs=1e-6)
+    asked = texts_of(range(40), [30])
+    assert model.hit_rates(asked, truth(asked)) == clean.hit_rates(asked, truth(asked))
+    with (
+        pytest.warns(UserWarning, match="30 of 30 unanswerable"),
+        pytest.raises(ValueError, match=r"needs 9 distinct .* got 0"),
+    ):
+        model.fit(STORED, truth(STORED), unanswerable=wrong)
+
+
+def test_what_is_answered_later_no_longer_counts_as_unanswerable():
+    asked, few = texts_of(range(40), [30]), UNANSWERABLE[::10]
+    model = drawn().fit(STORED, truth(STORED), unanswerable=few)
+    before = model.hit_rates(asked, truth(asked))
+    with pytest.warns(UserWarning, match="4 of 20 unanswerable questions are answered"):
+        model.partial_fit(few[:4], truth(few[:4]))
+    assert model.predict(few[:4]).tolist() == truth(few[:4])
+    assert model.hit_rates(asked, truth(asked)).right >= before.right - 0.05
+    with (
+        pytest.warns(UserWarning, match="10 of 16 unanswerable questions are answered"),
+        pytest.warns(UserWarning, match="Only 6 of the unanswerable questions still"),
+    ):
+        model.partial_fit(few[:14], truth(few[:14]))
+    assert model.hit_rates(asked, truth(asked)).right >= before.right - 0.05

@@ -1,0 +1,607 @@
+"""NearestAnswer: the answer of the nearest stored question, or none."""
+
+from collections.abc import Hashable, Mapping, Set
+from copy import copy
+from itertools import compress
+from numbers import Real
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from sklearn.base import BaseEstimator, clone
+from sklearn.preprocessing import normalize
+from sklearn.utils.metadata_routing import UNUSED
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from skcalib.base import VersionedState, from_scratch, warn
+from skcalib.compat import Interval, _fit_context, check_params
+from skcalib.cosines import nearest
+from skcalib.inputs.labels import is_missing, plain
+from skcalib.inputs.texts import TextInput, as_texts, distinct
+from skcalib.inputs.vectors import unit_rows
+from skcalib.similarity.search import SearchEncoder, shifted
+from skcalib.similarity.space import calibrates
+from skcalib.statistics.conformal import ENOUGH, ROUNDING, n_above, n_needed
+
+ASKED = 2000  # stored questions, at most, that are asked to find the threshold
+SAMPLED = 100  # stored questions that show how near an equal one is
+# Cosine of near copies, at least, after the mean is subtracted. A smaller one would take
+# questions on a narrow topic for copies, and these keep the rate.
+NEAR = 0.99
+MARGIN = 1e-6  # of a threshold, above what rounding changes in a score
+
+
+class HitRates(NamedTuple):
+    """Shares of questions, from 0 to 1; NaN without questions of the kind."""
+
+    right: float  # of the questions with an answer, those that got it
+    wrong: float  # of the questions with an answer, those that got another
+    false: float  # of the questions without an answer, those that got one
+
+
+class Asked(NamedTuple):
+    """Questions without an answer, each once, as they were asked, and as unit vectors."""
+
+    texts: list[str]
+    place: np.ndarray  # (n_asked,) among the texts
+    unit: np.ndarray  # (n_texts, d), of queries
+
+
+class NearestAnswer(TextInput, VersionedState, BaseEstimator):
+    """Answer a question with the answer of the nearest stored question, or not at all.
+
+    Of the questions that no stored answer fits, at most a share of `false_positive_rate` get
+    one, however many are stored. This holds if they come from the same distribution as the
+    `unanswerable` questions. Without these, they must differ from the stored questions as much
+    as stored questions with different answers differ from each other.
+
+    Parameters
+    ----------
+    encoder : SearchEncoder, or any encoder of texts
+        What compares questions. An encoder of texts, such as `BertEncoder` or a model's folder,
+        becomes a `SearchEncoder` of it. It is cloned and fitted.
+    false_positive_rate : float in (0, 1), default=0.01
+        Share of the questions without a stored answer that may get one.
+    confidence : float in (0, 1) or None, default=0.9
+        Probability that the rate holds for this fit, if there are enough `unanswerable`
+        questions, see Notes. With fewer, or None, it holds on average over samples of these.
+
+    Attributes
+    ----------
+    questions_, answers_ : ndarray of shape (n_stored,), object
+        Stored questions, each once, and their answers.
+    search_ : SearchEncoder
+        The fitted clone, which has the questions as its documents. Their vectors and words are
+        moved halfway to the mean of those with the same answer.
+    threshold_ : float
+        Score that a question must reach to get an answer.
+    confidence_ : float or None
+        Probability that the rate holds for this fit; None where it holds on average, or without
+        `unanswerable` questions.
+
+    See Also
+    --------
+    SearchEncoder : All documents that answer a query, in order.
+    SimilarityScale : Thresholds for vectors, per pair and per query.
+    ZeroShotClassifier : Classes of texts, from names or a few labels.
+
+    Notes
+    -----
+    Questions are compared as queries with documents, see `SearchEncoder`; real `queries` show
+    how they differ from stored questions.
+
+    The threshold is one of the best scores of the `unanswerable` with the stored questions,
+    chosen by its rank. For questions from the same distribution as n distinct `unanswerable`
+    ones, the rate that m of their scores exceed has the distribution Beta(m + 1, n - m). From
+    100 of them on, if they suffice, the rate is kept with probability `confidence` by this
+    distribution [1]_: 5 % needs 100, 1 % 230 with the default. With fewer, it is kept by the
+    mean of this distribution, on average over samples, which needs ``1 / false_positive_rate -
+    1``; a single fit may then exceed it. A repeated question counts once, or as often as it
+    comes if this is stricter.
+
+    What is stored is answered. So `unanswerable` questions that are stored, or near copies of
+    stored ones (a cosine of 0.99 or more after the mean of the stored ones is subtracted), do
+    not count, and a warning names them. The rate is that of the others, also after
+    `partial_fit`.
+
+    Without `unanswerable`, each stored question (2,000 at most) is asked as if its own answer
+    were not stored. An answer and its nearest are often each other's nearest, so a new answer
+    would make the questions of two answers pass. Each answer counts as much as the others,
+    however many questions it has. Therefore ``2 / false_positive_rate - 1`` different answers
+    are needed to estimate how much they differ. With fewer, `fit` warns, and the share of false
+    positives may be several times `false_positive_rate`.
+
+    Answers are any objects. Two are the same answer if they are equal by ``==``, in all their
+    entries if they have several, or the same object.
+
+    A question that is stored gets its own answer. One without content for the encoder (blank,
+    only unknown tokens, or a zero vector) gets none otherwise.
+
+    References
+    ----------
+    .. [1] Vovk (2012), "Conditional Validity of Inductive Conformal Predictors", ACML.
+
+    Examples
+    --------
+    >>> from skcalib import NearestAnswer
+    >>> from skcalib.datasets import load_questions
+    >>> questions = load_questions()
+    >>> stored = questions.target < 5  # of the other five intents no answer is known
+    >>> answers = questions.target_names[questions.target[stored]]
+    >>> unknown, asked = questions.data[~stored][::2], questions.data[~stored][1::2]
+    >>> model = NearestAnswer("minilm", false_positive_rate=0.05)
+    >>> _ = model.fit(questions.data[stored], answers, unanswerable=unknown, queries=asked)
+    >>> model.predict(["I cannot remember my password", "Do you sell bicycles?"])
+    array(['password', None], dtype=object)
+    """
+
+    _parameter_constraints = {
+        "encoder": "no_validation",  # `as_encoder` checks it
+        "false_positive_rate": [Interval(Real, 0, 1, closed="neither")],
+        "confidence": [Interval(Real, 0, 1, closed="neither"), None],
+    }
+    # Data of the fit, which no pipeline passes on.
+    __metadata_request__fit = {"unanswerable": UNUSED, "queries": UNUSED}
+    _state_version = 9
+
+    threshold_: float
+
+    def __init__(
+        self,
+        encoder: Any,
+        *,
+        false_positive_rate: float = 0.01,
+        confidence: float | None = 0.9,
+    ):
+        self.encoder = encoder
+        self.false_positive_rate = false_positive_rate
+        self.confidence = confidence
+
+    @from_scratch
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X: Any, y: Any, *, queries: Any = None, unanswerable: Any = None) -> Self:
+        """Store questions with their answers, and find the threshold.
+
+        Parameters
+        ----------
+        X : texts of shape (n_questions,)
+            Questions. Several may have the same answer.
+        y : array-like of shape (n_questions,)
+            Their answers: texts, numbers, dicts or any other objects. Equal ones are one
+            answer.
+        queries : texts of shape (n_queries,), default=None
+            Real questions, with and without an answer, some hundred, as in `SearchEncoder.fit`.
+        unanswerable : texts of shape (n_unanswerable,), default=None
+            Questions known to have no answer in `y`, from the same distribution as future ones.
+
+        Returns
+        -------
+        self : NearestAnswer
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a question has no answer or two, if all have the same and there is no
+            `unanswerable`, or if there are too few questions for the rate.
+
+        Warns
+        -----
+        UserWarning
+            If `unanswerable` questions are stored, or near copies of stored ones. Without
+            `unanswerable`, if there are fewer than ``2 / false_positive_rate - 1`` different
+            answers.
+        """
+        stored = _stored(X, y)
+        unknown = None
+        if unanswerable is not None:
+            unknown = distinct(as_texts(unanswerable, "unanswerable"))
+        if queries is not None:  # without those that the threshold depends on
+            left_out = {*stored, *(unknown[0] if unknown else ())}
+            queries = [text for text in as_texts(queries, "queries") if text not in left_out]
+            if len({*queries}) < 2:
+                raise ValueError(
+                    f"queries has {len({*queries})} distinct questions besides those stored or "
+                    "unanswerable; expected two or more, better some hundred. Add questions, "
+                    "or leave out queries."
+                )
+        search = self.encoder
+        search = clone(search) if isinstance(search, SearchEncoder) else SearchEncoder(search)
+        check_params(search)
+        if search.encoder is None:
+            raise ValueError(
+                "The SearchEncoder of a NearestAnswer has no encoder; it compares questions as "
+                "texts. Set its encoder."
+            )
+        unit = search._fit([*stored], queries)
+        space = search._documents
+        if calibrates(space.encoder) and not space.is_frozen:
+            warn(
+                "The encoder is calibrated on the stored questions, so they lie farther apart "
+                "than new ones, and false positives may be more frequent than "
+                "false_positive_rate. Give a FrozenEstimator of a pipeline that was fitted on "
+                "other questions."
+            )
+        asked = unknown and Asked(*unknown, search._queries.unit_of(search, unknown[0])[0])
+        return self._keep(stored, unit, search, asked)
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def partial_fit(self, X: Any, y: Any) -> Self:
+        """Store more questions, and adapt the threshold; the calibration does not change.
+
+        Parameters
+        ----------
+        X, y
+            As for `fit`. A question that is stored already gets the new answer.
+
+        Returns
+        -------
+        self : NearestAnswer
+        """
+        check_is_fitted(self)
+        stored = dict(zip(self.questions_, self.answers_, strict=True))
+        more = _stored(X, y)
+        new = [text for text in more if text not in stored]
+        alone, unit = copy(self._alone), self._unit  # an error leaves the store as it is
+        if new:
+            of_new, _ = alone._documents.unit_of(alone, new)
+            alone._append(*alone._as_documents(of_new, new))
+            unit = np.vstack([unit, of_new])
+        return self._keep(stored | more, unit, alone, self._unanswerable, is_growing=True)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Answers to questions.
+
+        Parameters
+        ----------
+        X : texts of shape (n_questions,)
+
+        Returns
+        -------
+        answers : ndarray of shape (n_questions,), object
+            None where no stored question is near enough.
+        """
+        scores, rows = self._best(X)
+        answers = self.answers_[rows]
+        answers[scores < self.threshold_] = None
+        return answers
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Best scores minus the threshold: 0 or more where an answer is given.
+
+        Parameters
+        ----------
+        X : texts of shape (n_questions,)
+
+        Returns
+        -------
+        excess : ndarray of shape (n_questions,), float64
+        """
+        return self._best(X)[0] - self.threshold_
+
+    def kneighbors(self, X: Any, n_neighbors: int = 5) -> tuple[np.ndarray, np.ndarray]:
+        """Nearest of all stored questions, whatever their score.
+
+        Parameters
+        ----------
+        X : texts of shape (n_questions,)
+        n_neighbors : int, default=5
+
+        Returns
+        -------
+        scores : ndarray of shape (n_questions, n_neighbors), float64
+            In decreasing order; fewer columns if fewer questions are stored.
+        rows : ndarray of shape (n_questions, n_neighbors), int
+            Rows of `questions_` and `answers_`; -1 for a question without content.
+        """
+        check_is_fitted(self)
+        return self.search_.kneighbors(X, n_neighbors)
+
+    def hit_rates(self, X: Any, y: Any) -> HitRates:
+        """Shares of right, wrong and false answers.
+
+        Parameters
+        ----------
+        X : texts of shape (n_questions,)
+        y : array-like of shape (n_questions,)
+            The correct answers. None, or an answer that is not stored, marks a question without
+            an answer.
+
+        Returns
+        -------
+        rates : HitRates
+            ``right`` and ``wrong``, shares of the questions with an answer, and ``false``, the
+            share of the questions without an answer that got one.
+        """
+        right, answered, answerable = self._judged(X, y)
+        wrong = answered & ~right
+        kinds = right[answerable], wrong[answerable], answered[~answerable]
+        return HitRates(*(float(kind.mean()) if len(kind) else np.nan for kind in kinds))
+
+    def score(self, X: Any, y: Any) -> float:
+        """Share of questions that get the right answer, or correctly none.
+
+        Parameters
+        ----------
+        X, y
+            As for `hit_rates`.
+
+        Returns
+        -------
+        accuracy : float
+        """
+        right, answered, answerable = self._judged(X, y)
+        return float(np.mean(np.where(answerable, right, ~answered)))
+
+    def _judged(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Whether each question gets its answer, gets any, and has an answer stored."""
+        scores, rows = self._best(X)
+        expected = _entries(y)
+        check_consistent_length(rows, expected)
+        codes = _numbered([*self.answers_, *expected])
+        stored, truth = np.split(codes, [len(self.answers_)])
+        answered = scores >= self.threshold_
+        return answered & (stored[rows] == truth), answered, np.isin(truth, stored)
+
+    def _best(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the best score of each question, and the row of the stored one."""
+        check_is_fitted(self)
+        texts = as_texts(X)
+        scores, rows = self.search_.kneighbors(texts, 1)
+        scores, rows = scores[:, 0], rows[:, 0]
+        for i, text in enumerate(texts):
+            if text in self._place:  # also without content
+                scores[i], rows[i] = max(scores[i], self.threshold_ + 1), self._place[text]
+        return scores, rows
+
+    def _keep(
+        self,
+        stored: dict[str, Any],
+        unit: np.ndarray,
+        alone: SearchEncoder,
+        unknown: Asked | None,
+        is_growing: bool = False,
+    ) -> Self:
+        """Find the threshold, then keep the questions, which a fitted search has."""
+        questions, answers = (
+            np.fromiter(part, object, len(stored)) for part in (stored, stored.values())
+        )
+        codes = _numbered([*answers])
+        search = _by_answers(alone, codes)
+        rate, confidence = self.false_positive_rate, None
+        if unknown is None:
+            threshold = self._threshold_by_answers(questions, unit, codes, search)
+        else:
+            unknown = _without_stored(unknown, questions, alone)
+            n = len(unknown.texts)
+            asked = search._as_queries(unknown.unit, unknown.texts)
+            best = search._nearest(*asked, 1)[0][:, 0] if n else np.empty(0)
+            if is_growing and n < n_needed(rate):
+                warn(
+                    f"Only {n:,} of the unanswerable questions still have no answer; "
+                    f"false_positive_rate={rate:g} needs {n_needed(rate):,}, so false "
+                    "positives may be more frequent. Fit again, with more of them."
+                )
+                threshold = float(best.max()) + MARGIN if n else float(self.threshold_)
+            else:
+                threshold, confidence = promised(best, unknown.place, rate, self.confidence)
+        sample = np.random.default_rng(0).permutation(len(questions))[:SAMPLED]
+        again = _asked_again(search, unit[sample], questions[sample])
+        if threshold > search._nearest(*again, 1)[0].max():
+            warn(
+                "More questions than false_positive_rate are as near to a stored one with "
+                "another answer as it is to itself, so only stored questions get an answer. "
+                "Choose another encoder."
+            )
+        self.search_, self._alone, self._unit = search, alone, unit
+        self._unanswerable = unknown
+        self.threshold_, self.confidence_ = threshold, confidence
+        self._place = {question: i for i, question in enumerate(questions)}
+        self.questions_, self.answers_ = questions, answers
+        return self
+
+    def _threshold_by_answers(
+        self,
+        questions: np.ndarray,
+        unit: np.ndarray,
+        codes: np.ndarray,
+        search: SearchEncoder,
+    ) -> float:
+        """Ask stored questions as if their own answers were not stored; no other changes."""
+        n, rate = codes.max() + 1, self.false_positive_rate
+        if n == 1:
+            raise ValueError(
+                f"All {len(questions)} questions have one answer. Give questions with other "
+                "answers, or `unanswerable` ones, to estimate the threshold."
+            )
+        content = np.flatnonzero(unit.any(axis=1))
+        drawn = content[np.random.default_rng(0).permutation(len(content))[:ASKED]]
+        asked = _asked_again(search, unit[drawn], questions[drawn])
+        best, _ = search._nearest(*asked, 1, left_out=(codes, codes[drawn]))
+        threshold = promised_by_answers(best[:, 0], codes[drawn], rate)
+        if n < (needed := n_needed(rate, new=2)):
+            warn(
+                f"false_positive_rate={rate:g} needs {needed:,} different answers to estimate "
+                f"how much they differ; got {n}, so false positives may be more frequent. Give "
+                "`unanswerable` questions."
+            )
+        return threshold
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+# Questions and answers.
+
+
+def _stored(X: Any, y: Any) -> dict[str, Any]:
+    """Return the answer of each distinct question, sorted by the questions."""
+    questions, answers = as_texts(X), _entries(y)
+    check_consistent_length(questions, answers)
+    stored: dict[str, Any] = {}
+    for question, answer in zip(questions, answers, strict=True):
+        if is_missing(answer):
+            raise ValueError(
+                f"y has a missing answer, {answer!r}, to {question!r:.60}. Drop the question, "
+                "or give it an answer."
+            )
+        first = stored.setdefault(question, answer)
+        if not _equal(first, answer):
+            raise ValueError(
+                f"The question {question!r:.60} has the answers {first!r:.40} and "
+                f"{answer!r:.40}. Give each question one answer."
+            )
+    return {question: stored[question] for question in sorted(stored)}
+
+
+def _entries(y: Any) -> list[Any]:
+    """Return answers as objects, which keep what they are."""
+    if isinstance(y, str | Mapping | Set) or hasattr(y, "columns") or not hasattr(y, "__len__"):
+        raise TypeError(
+            f"y is of type {type(y).__name__}; expected a list, an array or a Series with an "
+            "answer for each question. Wrap a single answer in a list, and select one column "
+            "of a frame."
+        )
+    if getattr(y, "ndim", 1) != 1:
+        raise ValueError(
+            f"y has shape {y.shape}; expected one answer per question. Flatten a column with "
+            "ravel(), or pass rows as a list of arrays with list(y)."
+        )
+    # As Python's numbers and texts; dates would lose their unit, and records their names.
+    is_odd = isinstance(y, np.ndarray) and y.dtype.kind in "mMV"
+    return [*(y if is_odd else plain(y))]
+
+
+def _equal(first: Any, second: Any) -> bool:
+    """Whether two answers are equal, in all entries if they have several."""
+    if first is second:
+        return True
+    try:
+        equal = first == second
+        if isinstance(equal, bool | np.bool_):
+            return bool(equal)
+        shapes = {getattr(answer, "shape", None) for answer in (first, second)}
+        is_like = type(first) is type(second) and len(shapes) == 1
+        return is_like and bool(np.asarray(equal).all())
+    except (TypeError, ValueError):  # such as frames with other columns
+        return False
+
+
+def _numbered(answers: list[Any]) -> np.ndarray:
+    """Return numbers of answers, from 0, the same for equal ones."""
+    codes: list[int] = []
+    by_hash: dict[Hashable, int] = {}
+    others: list[tuple[Any, int]] = []
+    for answer in answers:
+        try:
+            code = by_hash.setdefault(answer, len(by_hash) + len(others))
+        except TypeError:  # it cannot be hashed
+            same = (code for other, code in others if _equal(other, answer))
+            code = next(same, -1)
+            if code < 0:
+                code = len(by_hash) + len(others)
+                others.append((answer, code))
+        codes.append(code)
+    return np.array(codes)
+
+
+def _by_answers(search: SearchEncoder, codes: np.ndarray) -> SearchEncoder:
+    """Return a search whose documents are moved halfway to the mean of their code."""
+    shares = 1 / np.bincount(codes)[codes]
+    mean = csr_matrix((shares.astype(np.float32), (codes, np.arange(len(codes)))))
+    search = copy(search)
+    search.vectors_ = normalize(search.vectors_ + (mean @ search.vectors_)[codes])
+    if search.words_ is not None:
+        words = csr_matrix(search.words_)
+        search._by_term = csr_matrix(normalize(words + (mean @ words)[codes]).T)
+    return search
+
+
+def _asked_again(
+    search: SearchEncoder, unit: np.ndarray, questions: np.ndarray
+) -> tuple[np.ndarray, Any]:
+    """Encode stored questions as queries; their vectors are known if there is one encoder."""
+    if search._queries is not search._documents:
+        unit, _ = search._queries.unit_of(search, questions)
+    return search._as_queries(unit, questions)
+
+
+def _without_stored(unknown: Asked, stored: np.ndarray, search: SearchEncoder) -> Asked:
+    """Leave out questions that are stored, or near copies of these, and name them."""
+    texts, place, unit = unknown
+    if not texts:
+        return unknown
+    if search._queries is not search._documents:
+        unit, _ = search._documents.unit_of(search, texts)
+    vectors, mean = shifted(unit, search.document_shift_), search.vectors_.mean(axis=0)
+    new, old = (unit_rows(X - mean)[0].astype(np.float32) for X in (vectors, search.vectors_))
+    cosines, rows = (found[:, 0] for found in nearest(new, old, 1))
+    is_near = (cosines >= NEAR) & np.any(unit, axis=1) & search.vectors_[rows].any(axis=1)
+    same = {*stored}
+    left_out = is_near | [text in same for text in texts]
+    if not left_out.any():
+        return unknown
+    named = [
+        f"{texts[i]!r:.60} by {(texts[i] if texts[i] in same else stored[rows[i]])!r:.60}"
+        for i in np.flatnonzero(left_out)[:3]
+    ]
+    warn(
+        f"{left_out.sum():,} of {len(texts):,} unanswerable questions are answered, since they "
+        "are stored or near copies of what is stored, and do not count for the rate: "
+        f"{', '.join(named)}{', ...' * bool(left_out.sum() > 3)}."
+    )
+    later = np.cumsum(~left_out) - 1  # the place of each text among those that are kept
+    return Asked(
+        [*compress(texts, ~left_out)],
+        later[place[~left_out[place]]],
+        unknown.unit[~left_out],
+    )
+
+
+# Thresholds.
+
+
+def promised(
+    best: np.ndarray, place: np.ndarray, rate: float, confidence: float | None
+) -> tuple[float, float | None]:
+    """Return a threshold that the best score of a new question exceeds at most at this rate.
+
+    ``best`` of shape (n,) are the best scores of distinct questions without an answer, and
+    ``place`` has the place among these of each question that came. A question counts once, or
+    as often as it came if this is stricter. Also returned is the confidence with which the rate
+    holds for these scores, None if it holds on average.
+    """
+    n = len(best)
+    if confidence and n < max(ENOUGH, n_needed(rate, confidence=confidence)):
+        confidence = None
+    most = n_above(n, rate, "distinct questions without an answer", confidence=confidence)
+    often = best[place]
+    threshold = max(
+        np.sort(best)[n - 1 - most], np.sort(often)[len(often) - 1 - most * len(often) // n]
+    )
+    return float(threshold) + MARGIN, confidence
+
+
+def promised_by_answers(best: np.ndarray, codes: np.ndarray, rate: float) -> float:
+    """Return the score that a question of a new answer exceeds with about this probability.
+
+    ``best`` of shape (n,) are the largest scores of questions with entries of other answers
+    than theirs, and ``codes`` are their answers. A new answer is one more answer, however many
+    questions the stored ones have. So each answer counts as much as the others, with the share
+    of its questions that exceed the score. If these shares sum to m among a answers, and are c
+    on average where any does, a new answer adds c. An answer and its nearest are mostly each
+    other's nearest, so c of that answer exceed it as well: ``m + 2 c`` of ``a + c``. With too
+    few answers for the rate, it is the largest of all scores.
+    """
+    n_above(len(best), rate, "stored questions", new=2, hint=" Or give `unanswerable` ones.")
+    order = np.argsort(-best, kind="stable")
+    weight = 1 / np.bincount(codes)[codes][order]
+    exceed = np.cumsum(weight) - weight  # the sum before each place
+    answers = np.zeros(len(best))
+    answers[np.unique(codes[order], return_index=True)[1]] = 1
+    answers, n = np.cumsum(answers) - answers, answers.sum()
+    of_each = np.where(answers > 0, exceed / np.maximum(answers, 1), weight)
+    expected = (exceed + 2 * of_each) / (n + of_each)
+    kept = np.flatnonzero(expected <= rate + ROUNDING)
+    return float(best[order[kept[-1] if len(kept) else 0]]) + MARGIN

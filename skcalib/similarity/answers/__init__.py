@@ -1,1 +1,0 @@
-"""One of the stored answers to a question, or none."""

@@ -1,1 +1,0 @@
-"""Search with queries: two means, and documents that are near every query."""
