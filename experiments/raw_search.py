@@ -21,7 +21,7 @@ SEARCHES = {
 }
 STEPS = {"raw": FunctionTransformer(), "whitening": Whitening(power="auto")}
 STATE = "pooling", "layers", "prompt"
-PROMPTED = "STS-B", "Banking77"  # short texts: each prompt is a pass
+PROMPTED = ("Banking77",)  # short texts: each prompt is a pass
 
 
 def rows(encode, options):
