@@ -74,7 +74,6 @@ TRUSTED_TYPES = [
     "skcalib.encoders.store.VectorStore",
     "skcalib.model_selection._self_retrieval.SelfRetrieval",
     "skcalib.similarity.answers.Asked",
-    "skcalib.similarity.classifier.rejection.Standard",
     "skcalib.similarity.null.PairCounts",
     "skcalib.similarity.space.TextSpace",
 ]
