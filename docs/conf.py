@@ -92,7 +92,6 @@ EXAMPLES = [
     "plot_smoothing.py",
     "plot_classifier.py",
     "plot_classes.py",
-    "plot_groups.py",
     "plot_own_embeddings.py",
     "plot_two_encoders.py",
     "plot_streaming.py",

@@ -369,7 +369,7 @@ def of_languages(encode, options):
         "raw": Z,
         "mean subtracted": Z - X.mean(axis=0),
         "mean of each language subtracted": each,
-        OURS: languages.erased(X, groups).transform(Z),
+        OURS: languages.erased(X, Z, groups),
     }
     hits = {step: languages.hits(vectors, text) for step, vectors in steps.items()}
     yield "STS-B", "translations found", resampled(hits)

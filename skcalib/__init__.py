@@ -8,11 +8,10 @@ The job is a pipeline, and the modules follow it::
     questions ── NearestAnswer(BertEncoder) ──> one of the stored answers, or none
 
 `CalibrationSearch` chooses such a pipeline from texts, without labels. `TextEncoder` replaces
-`BertEncoder` for a model of another library, and `VectorStore` keeps vectors on disk. Before a
-whitening, `GroupErasure` removes differences between groups such as languages. After it,
-`NeighborSmoothing` moves each vector toward its nearest neighbors, and `SimilarityScale` gives
-thresholds for cosines. `SearchEncoder` encodes documents and queries for a search.
-`clear_caches` drops what the process keeps in memory.
+`BertEncoder` for a model of another library, and `VectorStore` keeps vectors on disk. After a
+whitening, `NeighborSmoothing` moves each vector toward its nearest neighbors, and
+`SimilarityScale` gives thresholds for cosines. `SearchEncoder` encodes documents and queries
+for a search. `clear_caches` drops what the process keeps in memory.
 The other packages:
 
 - `model_selection`: scorers and searches without labels;
@@ -36,7 +35,6 @@ from skcalib import (
     monitoring,
 )
 from skcalib.calibration.flow import NormalizingFlow
-from skcalib.calibration.groups import GroupErasure
 from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.calibration.whitening import Whitening
 from skcalib.encoders.bert_encoder import BertEncoder
@@ -56,7 +54,6 @@ __all__ = [
     "BertEncoder",
     "BiEncoder",
     "CalibrationSearch",
-    "GroupErasure",
     "NearestAnswer",
     "NeighborSmoothing",
     "NormalizingFlow",

@@ -64,7 +64,6 @@ TRUSTED_TYPES = [
     "scipy.sparse._csc.csc_matrix",
     "scipy.sparse._csr.csr_array",
     "scipy.sparse._csr.csr_matrix",
-    "skcalib.calibration.groups.GroupMeans",
     "skcalib.calibration.map.LinearMap",
     "skcalib.calibration.moments.Moments",
     "skcalib.calibration.strength.Strength",

@@ -33,7 +33,7 @@ def test_only_what_belongs_to_a_row_is_metadata(kind):
     """Queries pass through a pipeline to a search, not to a scale; a log passes to nothing."""
     routing = CASES[kind.__name__].make(TextEncoder(print)).get_metadata_routing()
     own = {"queries"} if kind.__name__ == "SearchEncoder" else set()
-    assert {*routing.fit.requests} <= {"groups"} | own
+    assert {*routing.fit.requests} <= own
 
 
 def test_a_value_that_belongs_elsewhere_is_refused_with_the_place():
@@ -118,7 +118,7 @@ def test_a_parameter_set_after_the_fit_waits_for_the_next_fit(name, tiny_bert):
             changed = copy.copy(estimator).set_params(**{parameter: other})
             np.testing.assert_array_equal(CASES[name].use(changed), expected)
             n_set += 1
-    assert n_set or name in {"BiEncoder", "GroupErasure", "TextEncoder"}
+    assert n_set or name in {"BiEncoder", "TextEncoder"}
     if name == "ZeroShotClassifier":
         labels = estimator.predict(["", "the dog"])
         changed = copy.copy(estimator).set_params(other="another")

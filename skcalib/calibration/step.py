@@ -14,7 +14,7 @@ from skcalib.base import calibrator_tags
 from skcalib.calibration.map import LinearMap
 
 KNOWN = (
-    "Exports accept steps with a method linear_map, such as Whitening and GroupErasure; "
+    "Exports accept steps with a method linear_map, such as Whitening; "
     "NormalizingFlow and NeighborSmoothing; and scikit-learn's PCA, "
     "TruncatedSVD, StandardScaler and Normalizer('l2'). Leave other steps out, as in "
     "pipeline[:-1] for a classifier, and pipeline[1:] where vectors are mapped, not texts."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, fields, replace
+from itertools import zip_longest
 from numbers import Integral, Real
 from operator import attrgetter
 from typing import Any, Self
@@ -13,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skcalib.base import FloatTransformer, VersionedState, from_scratch, warn
 from skcalib.calibration.map import LinearMap
-from skcalib.calibration.merging import MergingFit
 from skcalib.calibration.moments import Moments, rounding_error
 from skcalib.calibration.strength import (
     MANY,
@@ -41,7 +42,6 @@ SAMPLES_PER_FEATURE = 5
 
 
 class Whitening(
-    MergingFit,
     ClassNamePrefixFeaturesOutMixin,
     FloatTransformer,
     VersionedState,
@@ -293,6 +293,64 @@ class Whitening(
         moments = moments if first else self.moments_.merge(moments)
         return self._learn(moments, self.get_params(deep=False))
 
+    def merge(self, *others: Self) -> Self:
+        """Return a whitening fitted on the samples of this one and of others.
+
+        It equals one `fit` on all samples together. This one and the others do not change, so
+        the same parts may be merged again.
+
+        Parameters
+        ----------
+        *others : Whitening
+            Fitted with the same parameters, on the same features in the same order.
+
+        Returns
+        -------
+        merged : Whitening
+            A new one.
+
+        Raises
+        ------
+        TypeError
+            If one of them is of another class.
+        ValueError
+            If one of them has other parameters, or was fitted on other features, or in another
+            order.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skcalib import Whitening
+        >>> X = np.random.default_rng(0).normal(size=(100, 4))
+        >>> parts = Whitening().fit(X[:30]).merge(Whitening().fit(X[30:]))
+        >>> np.allclose(parts.transform(X), Whitening().fit_transform(X))
+        True
+        """
+        check_is_fitted(self)
+        moments = self.moments_
+        for other in others:
+            if not isinstance(other, Whitening):
+                raise TypeError(
+                    f"merge got a {type(other).__name__}; expected fitted Whitening objects."
+                )
+            check_is_fitted(other)
+            if other.get_params() != self.get_params():
+                raise ValueError(
+                    f"merge got {other!r}; this one is {self!r}. Give both the same "
+                    "parameters: other.set_params(**this.get_params()) needs no second fit."
+                )
+            names, others_names = self._feature_names(), other._feature_names()
+            if names != others_names:
+                pairs = enumerate(zip_longest(names, others_names))
+                raise ValueError(
+                    f"merge got a Whitening of {len(others_names)} features; this one has "
+                    f"{len(names)}, and they differ from feature "
+                    f"{next(i for i, (a, b) in pairs if a != b)} on. Fit both on the same "
+                    "columns in the same order."
+                )
+            moments = moments.merge(other.moments_)
+        return copy(self)._learn(moments)
+
     def transform(self, X: Any) -> np.ndarray:
         """Whiten ``X``: ``(x - centering_ * mean_) W``.
 
@@ -383,6 +441,13 @@ class Whitening(
             is_neutral = self.parameters_["power"] == "auto"
             warn_of_sample(self.moments_, self._solution, is_neutral)
         return self._solution
+
+    def _feature_names(self) -> list[Any]:
+        """Return the names of the features, or their numbers."""
+        return list(getattr(self, "feature_names_in_", range(self.n_features_in_)))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "moments_")
 
     @property
     def _axes(self) -> Axes:

@@ -2,15 +2,15 @@
 
 import argparse
 import contextlib
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import joblib
 import numpy as np
 from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from skcalib import NeighborSmoothing, Whitening
 from skcalib.cli.options import (
@@ -22,33 +22,36 @@ from skcalib.cli.options import (
     state_of,
     with_labels,
 )
+from skcalib.evaluation import ScoreTable
 from skcalib.evaluation._labeled import r_precisions
 from skcalib.export._writing import written_whole
-from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import distinct
 from skcalib.inputs.vectors import unit_rows
-from skcalib.markdown import markdown
 from skcalib.model_selection._encoders import folder_for, quiet
-from skcalib.model_selection._self_retrieval import views_of
+from skcalib.model_selection._self_retrieval import FEWEST_TEXTS, views_of
+from skcalib.model_selection._views import near_duplicates
+from skcalib.statistics.bootstrap import Difference, leads
 
-KEPT = 128  # dimensions of a PCA
-FEWEST = 40  # texts with others of their label, for an interval
-NORMAL = 1.96  # of a 95 % interval
+KEPT = 128  # dimensions of the PCA
+FEWEST = 40  # texts of a half with others of their label
 
-Part = tuple[np.ndarray, Any]  # vectors to fit on, and a function from a step to scores
+Fold = tuple[np.ndarray, Any]  # vectors to fit on, and a function from a step to `Scores`
+
+
+class Scores(NamedTuple):
+    """Scores of texts by a step."""
+
+    scores: np.ndarray
+    evidence: np.ndarray  # the same, and what a text adds to the scores of others
 
 
 class Row(NamedTuple):
-    """A candidate, and its score for each text."""
+    """A step, its scores, and its lead over raw vectors."""
 
     name: str
     step: Any
-    scores: np.ndarray
-
-    def gain(self, raw: "Row") -> tuple[float, float]:
-        """Mean difference to raw vectors, and half the width of its 95 % interval."""
-        difference = 100 * (self.scores - raw.scores)
-        return difference.mean(), NORMAL * difference.std() / np.sqrt(len(difference))
+    score: float
+    gain: Difference
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,15 +78,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the table, what it recommends, and save that."""
+    """Print the table and what it recommends, and save that."""
     texts, labels = with_labels(options.texts, options.labels, column=options.column)
-    if labels is not None:
-        kept = [row for row, label in enumerate(labels) if label is not None]
-        texts, labels = [texts[row] for row in kept], [labels[row] for row in kept]
+    label_of: dict[str, str] = {}  # a text counts once, with its first label
+    for text, label in zip(texts, labels or texts, strict=True):
+        if label is not None:
+            label_of.setdefault(text, label)
+    texts = [*label_of]
     rng = np.random.default_rng(0)
-    rows = rng.permutation(len(texts))[: options.n_texts]
-    sample = [texts[row] for row in rows]
-    n_groups = options.n_groups or (None if labels is None else len({*labels}))
+    sample = [texts[row] for row in rng.permutation(len(texts))[: options.n_texts]]
+    n_groups = options.n_groups or (len({*label_of.values()}) if labels else None)
     with contextlib.ExitStack() as stack:
         # A file that exists is refused before anything is encoded.
         file = (
@@ -96,116 +100,148 @@ def run(options: argparse.Namespace) -> None:
         plain = encoder_of(options, **state_of(options))
         encoder = clone(plain).set_params(memory=memory, verbose=not options.quiet)
         if labels is None:
-            parts, score = list(_by_views(encoder, sample, options.n_texts)), "self-retrieval"
+            folds, sample = _by_views(encoder, sample, options.n_texts)
         else:
-            chosen = [labels[row] for row in rows]
-            parts, score = list(_by_labels(encoder, sample, chosen)), "R-precision"
-        most = min(min(fit.shape) for fit, _ in parts)
-        found = []
-        for name, step in _candidates(n_groups, most, smooths=labels is not None):
-            scores = [scored(clone(step).fit(fit)) for fit, scored in parts]
-            found.append(Row(name, step, np.concatenate(scores)))
-        best = _best(found)
+            codes = distinct([label_of[text] for text in sample])[1]
+            folds, kept = by_labels(encoder.fit_transform(sample), codes)
+            sample = [sample[row] for row in kept]
+        steps = steps_for(folds, n_groups, by_labels=labels is not None)
+        rows = compared(folds, steps, near_duplicates(sample))
+        best = recommended(rows)
         if file is not None:
-            pipeline = make_pipeline(encoder, *_steps(best)).fit(texts)
+            pipeline = make_pipeline(encoder, *_flat(best.step)).fit(texts)
             pipeline[0].set_params(memory=None)  # a folder of this machine
             joblib.dump(pipeline, file)
-    print(_table(found, score))
-    print(f"\n{_advice(best, found[0], plain, labels is None)}")
+    print(_table(rows, "self-retrieval" if labels is None else "R-precision"))
+    print(f"\n{_advice(best, rows, len(sample))}")
+    if labels is None:
+        print("This score does not see topics. Give --labels if you have some.")
+    if best is not rows[0]:
+        code = ", ".join(" ".join(repr(s).split()) for s in [plain, *_flat(best.step)])
+        print(f"\n    make_pipeline({code})")
     if options.save:
         print(f"\nWrote {options.save}. Load it with joblib.load({options.save!r}).")
 
 
-def _candidates(n_groups: int | None, most: int, smooths: bool) -> list[tuple[str, Any]]:
-    """Return what is compared; a PCA keeps fewer dimensions than ``most``."""
+def by_labels(vectors: np.ndarray, codes: np.ndarray) -> tuple[list[Fold], np.ndarray]:
+    """Return folds by R-precision, each half of the texts in turn, and the rows scored.
+
+    Texts of a half without others of their label are left out.
+    """
+    folds, scored = [], []
+    for i in (0, 1):
+        rows = np.arange(i, len(codes), 2)
+        rows = rows[np.bincount(codes[rows])[codes[rows]] > 1]
+        if len(rows) < FEWEST:
+            raise ValueError(
+                f"--labels: {len(rows)} of {len(codes[i::2])} texts of a half have others with "
+                f"their label; expected {FEWEST} or more. Give more texts, or coarser labels."
+            )
+        half = vectors[rows], codes[rows]
+        folds.append((vectors[1 - i :: 2], lambda step, half=half: _precisions(step, *half)))
+        scored.append(rows)
+    return folds, np.concatenate(scored)
+
+
+def _precisions(step: Any, vectors: np.ndarray, codes: np.ndarray) -> Scores:
+    precision, given = r_precisions(unit_rows(step.transform(vectors))[0], codes)
+    # Two neighbors are in the scores of each other. So the mean depends on a text by its score
+    # and by what it adds to others. By scores alone, one of seven files of random labels has a
+    # step that seems to gain.
+    return Scores(precision, precision + given - given.mean())
+
+
+def _by_views(encoder: Any, texts: list[str], n_texts: int) -> tuple[list[Fold], list[str]]:
+    """Return folds by how well parts of texts are found, and the texts scored."""
+    texts = views_of(texts, n_texts=n_texts, random_state=0).sample
+    halves = [views_of(texts[i::2], n_texts=n_texts, random_state=0) for i in (0, 1)]
+    fits = [encoder.fit_transform(views.sample) for views in halves]
+    of_views = [encoder.transform(views.texts) for views in halves]
+
+    def scored(step: Any, i: int) -> Scores:
+        ranks = halves[i].reciprocal_ranks(step.transform(of_views[i])).mean(axis=0)
+        return Scores(ranks, ranks)
+
+    folds = [(fits[1 - i], lambda step, i=i: scored(step, i)) for i in (0, 1)]
+    return folds, [text for views in halves for text in views.sample]
+
+
+def steps_for(
+    folds: list[Fold], n_groups: int | None, *, by_labels: bool
+) -> list[tuple[str, Any]]:
+    """Return the steps to compare, by name."""
+    smallest = min(min(fit.shape) for fit, _ in folds)
+    is_raw = any(Whitening(power="auto").fit(fit).power_ > 0 for fit, _ in folds)
     default = Whitening(power="auto")
     steps = [("raw", FunctionTransformer()), ("mean subtracted", Whitening(power=0))]
-    steps += [(f"PCA({k})", PCA(k, random_state=0)) for k in (KEPT,) if k < most]
-    steps += [("the default", default), ("graded similarity", _groups("many"))]
-    if smooths:
+    if is_raw:
+        steps.append(("StandardScaler", StandardScaler()))
+    if smallest > KEPT:
+        steps.append((f"PCA({KEPT})", PCA(KEPT, random_state=0)))
+    steps.append(("the default", default))
+    if is_raw and not by_labels:
+        steps.append(("graded similarity", Whitening(power="auto", n_groups="many")))
+    if by_labels:
         steps.append(("the default, smoothed", make_pipeline(default, NeighborSmoothing())))
     if n_groups is not None:
-        if 1 < n_groups < most:
-            steps.append((f"PCA({n_groups})", PCA(n_groups, random_state=0)))
-        grouped = _groups(n_groups)
-        steps.append((f"{n_groups} groups", grouped))
-        if smooths:
-            steps.append(
-                (f"{n_groups} groups, smoothed", make_pipeline(grouped, NeighborSmoothing()))
-            )
+        grouped, name = Whitening(power="auto", n_groups=n_groups), f"{n_groups} groups"
+        steps.append((name, grouped))
+        if by_labels:
+            steps.append((f"{name}, smoothed", make_pipeline(grouped, NeighborSmoothing())))
     return steps
 
 
-def _groups(n_groups: int | str) -> Whitening:
-    return Whitening(power="auto", n_groups=n_groups)
+def compared(folds: list[Fold], steps: list[tuple[str, Any]], alike: np.ndarray) -> list[Row]:
+    """Return the scores of steps, raw vectors first, and their leads, which are simultaneous.
+
+    ``alike`` has the group of each text; texts that share most of their words are one piece of
+    evidence. A step that scores every text as one before does is left out.
+    """
+    scores: list[np.ndarray] = []
+    evidence, kept = [], []
+    for name, step in steps:
+        parts = [scored(clone(step).fit(fit)) for fit, scored in folds]
+        of_step = np.concatenate([part.scores for part in parts])
+        if not any(np.array_equal(of_step, other) for other in scores):
+            scores.append(of_step)
+            evidence.append(np.concatenate([part.evidence for part in parts]))
+            kept.append((name, step))
+    gains = leads(np.stack(evidence), alike, seed=0)
+    if alike.max() + 1 < FEWEST_TEXTS:  # no evidence: only the range of scores is certain
+        gains = [replace(gain, low=-1.0, high=1.0) for gain in gains]
+    return [
+        Row(*named, 100 * of_step.mean(), gain)
+        for named, of_step, gain in zip(kept, scores, gains, strict=True)
+    ]
 
 
-def _by_labels(encoder: Any, texts: list[str], labels: list[str]) -> Iterator[Part]:
-    """Yield each half to fit on, and the R-precision of texts of the other."""
-    vectors, codes = encoder.fit_transform(texts), distinct(labels_of(labels, "labels"))[1]
-    for i in (0, 1):
-        half, of_half = vectors[i::2], codes[i::2]
-        has_others = np.bincount(of_half)[of_half] > 1
-        if has_others.sum() < FEWEST:
-            raise ValueError(
-                f"--labels: {has_others.sum()} of {len(half)} texts of a half have others with "
-                f"their label; expected {FEWEST} or more. Give more texts, or coarser labels."
-            )
-        kept = half[has_others], of_half[has_others]
-        yield (
-            vectors[1 - i :: 2],
-            lambda step, of=kept: r_precisions(unit_rows(step.transform(of[0]))[0], of[1]),
-        )
+def recommended(rows: list[Row]) -> Row:
+    """Return the best of the rows that gain beyond chance, or that of raw vectors."""
+    return max((row for row in rows if row.gain.is_gain), key=_score, default=rows[0])
 
 
-def _by_views(encoder: Any, texts: list[str], n_texts: int) -> Iterator[Part]:
-    """Yield each half to fit on, and how well parts of the texts of the other are found."""
-    sample = views_of(texts, n_texts=n_texts, random_state=0).sample
-    halves = [views_of(sample[i::2], n_texts=n_texts, random_state=0) for i in (0, 1)]
-    fits = [encoder.fit_transform(views.sample) for views in halves]
-    for i, views in enumerate(halves):
-        vectors = encoder.transform(views.texts)
-        yield (
-            fits[1 - i],
-            lambda step, w=views, v=vectors: w.reciprocal_ranks(step.transform(v)).mean(axis=0),
-        )
+def _score(row: Row) -> float:
+    return row.score
 
 
-def _table(found: list[Row], score: str) -> str:
-    body = []
-    for row in found:
-        gain, half = row.gain(found[0])
-        shown = "" if row is found[0] else f"{gain:+z.1f} ± {half:.1f}"
-        body.append([row.name, f"{100 * row.scores.mean():.1f}", shown])
-    return markdown(["", score, "gain, 95 %"], body)
+def _table(rows: list[Row], score: str) -> ScoreTable:
+    return ScoreTable(
+        tuple(row.name for row in rows),
+        (f"{score} (gain, 95 %)",),
+        np.array([[row.score] for row in rows]),
+        100 * np.array([[[row.gain.low, row.gain.high]] for row in rows]),
+    )
 
 
-def _best(found: list[Row]) -> Row:
-    """Return the best row, or that of raw vectors if it gains nothing beyond chance."""
-    raw, *others = found
-    best = max(others, key=lambda row: row.scores.mean())
-    gain, half = best.gain(raw)
-    return best if gain > half else raw
+def _advice(best: Row, rows: list[Row], n: int) -> str:
+    if best is rows[0]:
+        return f"No step gains beyond chance on {n} texts: keep raw vectors."
+    which = "the best" if best is max(rows, key=_score) else "the best that is not by chance"
+    return f"On {n} texts {best.name} is {which}: {best.gain}."
 
 
-def _steps(row: Row) -> list[Any]:
-    """Return the steps of a row, unfitted; those of raw vectors are none."""
-    if isinstance(row.step, FunctionTransformer):
+def _flat(step: Any) -> list[Any]:
+    """Return the unfitted steps of a row; those of raw vectors are none."""
+    if isinstance(step, FunctionTransformer):
         return []
-    return [clone(step) for step in getattr(row.step, "named_steps", {"": row.step}).values()]
-
-
-def _advice(best: Row, raw: Row, encoder: Any, by_views: bool) -> str:
-    """Return a sentence, and the code to copy."""
-    n = len(raw.scores)
-    blind = (
-        "\nThis score does not see topics. Give --labels if you have some." if by_views else ""
-    )
-    if best is raw:
-        return f"No step gains beyond chance on {n} texts: keep raw vectors.{blind}"
-    gain, half = best.gain(raw)
-    code = ", ".join(" ".join(repr(step).split()) for step in [encoder, *_steps(best)])
-    return (
-        f"Best on {n} texts: {best.name}, {gain:+.1f} ± {half:.1f}.{blind}\n\n"
-        f"    make_pipeline({code})"
-    )
+    return [clone(s) for _, s in step.steps] if isinstance(step, Pipeline) else [clone(step)]

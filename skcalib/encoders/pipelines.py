@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn import config_context
 from sklearn.base import BaseEstimator, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_array
 
 from skcalib.base import is_fitted
@@ -58,19 +56,6 @@ def fitted_on(encoder: Any, texts: Any) -> Any:
     return encoder if is_fitted(encoder) else clone(encoder).fit(texts, None)
 
 
-def fit_with_groups(estimator: Any, X: Any, groups: Any) -> Any:
-    """Fit; pass the groups, unless None, to the steps that accept them."""
-    if groups is None:
-        return estimator.fit(X, None)  # a FrozenEstimator wants a y
-    with config_context(enable_metadata_routing=True):
-        if not get_routing_for_object(estimator).consumes("fit", ["groups"]):
-            raise ValueError(
-                "Got groups, but no step of the encoder accepts them. Put a GroupErasure into "
-                "a pipeline, before the whitening."
-            )
-        return estimator.fit(X, None, groups=groups)
-
-
 def is_frozen(encoder: Any) -> bool:
     """Whether a fit changes nothing: a ``FrozenEstimator``, or a pipeline of these."""
     if isinstance(encoder, Pipeline):
@@ -82,15 +67,13 @@ def before_calibration(encoder: Any, text: str) -> tuple[Pipeline, Pipeline | No
     """Cut a fitted encoder of texts where its vectors are calibrated.
 
     Returned are the first step, which makes texts vectors, and the later ones, if any, which
-    can be fitted again on these. Steps that groups were passed to stay with the first, and so
-    does one that makes sparse output dense. ``text`` is any text, for a trial.
+    can be fitted again on these. One that makes sparse output dense stays with the first.
+    ``text`` is any text, for a trial.
     """
     steps, cut, X = _flat(encoder), 1, [text]
     for i, step in enumerate(steps, 1) if len(steps) > 1 else ():
         *_, X = _outputs(step, X, fit=False)
-        with config_context(enable_metadata_routing=True):
-            takes_groups = get_routing_for_object(step).consumes("fit", ["groups"])
-        cut = i + 1 if issparse(X) else i if takes_groups else cut
+        cut = i + 1 if issparse(X) else cut
     head, later = (
         Pipeline([(str(i), s) for i, s in enumerate(part)])
         for part in (steps[:cut], steps[cut:])

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from skcalib.inputs.files import rows_of
 
-LARGEST = 10**9  # grade
 HEADER = ["query-id", "corpus-id", "score"]
 
 
@@ -16,10 +15,8 @@ class Collection(NamedTuple):
     documents: dict[str, str]  # that have text
     queries: dict[str, str]  # that have a relevant document
     grades: list[dict[str, int]]  # of each query's relevant documents, even missing ones
-    own: list[str | None]  # the document that a query is, by its id and text
-    n_empty: int
-    n_left_out: int
-    n_missing: int  # relevant documents that the corpus lacks
+    itself: list[str | None]  # the document that a query is, by its id and text
+    note: str  # what was counted and what was left out
 
 
 def read_beir(folder: str | PathLike[str], split: str) -> Collection:
@@ -33,8 +30,8 @@ def read_beir(folder: str | PathLike[str], split: str) -> Collection:
             f"{', '.join(files)}. Splits found: {splits}; choose one of them."
         )
     corpus, queries = (_texts(folder / file) for file in files[:2])
-    judged = _relevant(folder / files[2], queries)
-    wanted = {name for grades in judged.values() for name in grades}
+    relevant = _relevant(folder / files[2], queries)
+    wanted = {name for grades in relevant.values() for name in grades}
     if not wanted & corpus.keys():
         raise ValueError(
             f"corpus.jsonl has none of the {len(wanted)} relevant documents of {files[2]}, "
@@ -45,19 +42,22 @@ def read_beir(folder: str | PathLike[str], split: str) -> Collection:
         for name in sorted(corpus, reverse=True)
         if any(corpus[name])
     }
-    names = sorted(judged, reverse=True)
-    return Collection(
-        documents,
-        {name: " ".join(filter(None, queries[name])) for name in names},
-        [judged[name] for name in names],
-        [name if _is_own(queries[name], corpus.get(name)) else None for name in names],
-        n_empty=len(corpus) - len(documents),
-        n_left_out=len(queries) - len(names),
-        n_missing=len(wanted - corpus.keys()),
+    names = sorted(relevant, reverse=True)
+    itself = [name if _is_same(queries[name], corpus.get(name)) else None for name in names]
+    note = (
+        f"{len(names)} queries and {len(documents)} documents; {len(queries) - len(names)} "
+        f"queries without a relevant one and {len(corpus) - len(documents)} empty documents "
+        "are\nleft out."
     )
+    if n_itself := sum(name in documents for name in itself):
+        note += f" {n_itself} queries are documents and do not find themselves."
+    if n_missing := len(wanted - corpus.keys()):
+        note += f" {n_missing} relevant documents are missing, and count as not found."
+    texts = {name: " ".join(filter(None, queries[name])) for name in names}
+    return Collection(documents, texts, [relevant[name] for name in names], itself, note)
 
 
-def _is_own(query: tuple[str, str], document: tuple[str, str] | None) -> bool:
+def _is_same(query: tuple[str, str], document: tuple[str, str] | None) -> bool:
     """Whether a query has the text of a document, with its title or without."""
     if document is None:
         return False
@@ -89,22 +89,23 @@ def _relevant(path: Path, queries: dict[str, tuple[str, str]]) -> dict[str, dict
     relevant: dict[str, dict[str, int]] = {}
     for place, row in rows_of(path, HEADER):
         query, document, score = (row[name] for name in HEADER)
-        grade = _grade(score)
-        wrong = (
-            f"expected as score a whole number up to {LARGEST}"
-            if grade is None
-            else f"queries.jsonl has no query with the _id {query!r:.60}"
-            if query not in queries
-            else f"the query {query!r:.60} has no text in queries.jsonl"
-            if grade > 0 and not any(queries[query])
-            else "another line has a different score for this pair"
-            if judged.setdefault((query, document), grade) != grade
-            else ""
-        )
-        if wrong or grade is None:
+        try:
+            grade = int(float(score))  # some files have 1.0
+            if grade != float(score):
+                raise ValueError("a fraction")
+        except (ValueError, OverflowError) as error:
             raise ValueError(
-                f"{place} is {query!r:.60}, {document!r:.60}, {score!r:.60}; {wrong}."
-            )
+                f"{place} has the score {score!r:.60}; expected a whole number."
+            ) from error
+        problem = ""
+        if query not in queries:
+            problem = f"queries.jsonl has no query with the _id {query!r:.60}"
+        elif grade > 0 and not any(queries[query]):
+            problem = f"the query {query!r:.60} has no text in queries.jsonl"
+        elif judged.setdefault((query, document), grade) != grade:
+            problem = "another line has a different score for this pair"
+        if problem:
+            raise ValueError(f"{place} is {query!r:.60}, {document!r:.60}, {score}; {problem}.")
         if grade > 0:
             relevant.setdefault(query, {})[document] = grade
     if not relevant:
@@ -113,12 +114,3 @@ def _relevant(path: Path, queries: dict[str, tuple[str, str]]) -> dict[str, dict
             "Choose another split."
         )
     return relevant
-
-
-def _grade(score: str) -> int | None:
-    """Return a whole number, also as "1.0"; None if it is not, or too large."""
-    try:
-        grade = float(score.replace("_", "?"))  # float() accepts 1_0
-    except ValueError:
-        return None
-    return int(grade) if grade.is_integer() and abs(grade) <= LARGEST else None

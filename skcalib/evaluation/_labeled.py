@@ -22,6 +22,7 @@ from skcalib.inputs.vectors import comparable, unit_rows
 FOLDS = 5
 C_OF_FOLDS = 10.0  # with many classes, unit vectors need more than the default of 1
 FEW, DRAWS = 3, 5  # labels of each class, and how many times they are drawn
+NEXT = 20  # neighbors of which one takes the place of a nearer one
 BINS = 2**18  # in one unit of cosine, in which pairs are counted
 
 
@@ -139,20 +140,27 @@ def _nearest(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
     return float(np.concatenate(hits).mean())
 
 
-def r_precisions(vectors: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """R-precision of each row: of the R nearest, R others having its class, how many do."""
-    others = np.bincount(codes)[codes] - 1  # of its own class
-    precisions = []
+def r_precisions(vectors: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """R-precision of each row: of the R nearest, R others having its class, how many do.
+
+    Every class has two rows or more. Also return what each row, as a neighbor, adds to the
+    precisions of others: without it one of the next neighbors would take its place.
+    """
+    n_others = np.bincount(codes)[codes] - 1  # of its class
+    precisions, given = [], np.zeros(len(codes))
     for rows, similarity in _to_others(vectors):
-        order = np.argsort(-similarity, axis=1, kind="stable")[:, : others.max()]
-        same = codes[order] == codes[rows, None]
-        among = np.arange(others.max()) < others[rows, None]
-        precisions.append((same & among).sum(axis=1) / others[rows])
-    return np.concatenate(precisions)
+        n = n_others[rows, None]
+        order = np.argsort(-similarity, axis=1, kind="stable")[:, : n_others.max() + NEXT]
+        right, place = codes[order] == codes[rows, None], np.arange(order.shape[1])
+        first, later = place < n, (n <= place) & (place < n + NEXT)
+        precisions.append((right & first).sum(axis=1) / n_others[rows])
+        instead = (right & later).sum(axis=1) / np.maximum(later.sum(axis=1), 1)
+        np.add.at(given, order, first * (right - instead[:, None]) / n)
+    return np.concatenate(precisions), given
 
 
 def _r_precision(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
-    return float(r_precisions(vectors, codes).mean())
+    return float(r_precisions(vectors, codes)[0].mean())
 
 
 def _duplicates(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:

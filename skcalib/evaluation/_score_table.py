@@ -1,14 +1,12 @@
 """Tables of scores, with a row for each encoder."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from skcalib.encoders.pipelines import as_encoder
-from skcalib.markdown import markdown
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +23,10 @@ class ScoreTable:
         Names of the benchmarks or measures.
     scores : ndarray of shape (n_rows, n_columns)
         Scores times 100.
+    intervals : ndarray of shape (n_rows, n_columns, 2), or None
+        Ends of the 95 % interval of each score minus that of the first row, if known.
+    note : str
+        What the table counts, below it.
 
     Examples
     --------
@@ -34,35 +36,57 @@ class ScoreTable:
     |     | stsb | average |
     |-----|-----:|--------:|
     | raw | 55.6 |    55.6 |
+
+    With intervals, the difference to the first row is in brackets, before its interval.
+
+    >>> scores, intervals = np.array([[38.1], [39.5]]), np.array([[[0.0, 0.0]], [[0.2, 2.5]]])
+    >>> print(ScoreTable(("raw", "calibrated"), ("nDCG@10",), scores, intervals))
+    |            |                   nDCG@10 |
+    |------------|--------------------------:|
+    | raw        |                      38.1 |
+    | calibrated | 39.5 (+1.4, +0.2 to +2.5) |
     """
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     scores: np.ndarray
+    intervals: np.ndarray | None = None
+    note: str = ""
 
     def __str__(self) -> str:
-        return markdown(["", *self.columns], self._cells())
+        body = [[f"{score:.1f}" for score in row] for row in self.scores]
+        if self.intervals is not None:
+            for i, j in np.ndindex(len(self.rows) - 1, len(self.columns)):
+                difference = self.scores[1 + i, j] - self.scores[0, j]
+                low, high = self.intervals[1 + i, j]
+                body[1 + i][j] += f" ({difference:+.1f}, {low:+.1f} to {high:+.1f})"
+        named = [[name, *cells] for name, cells in zip(self.rows, body, strict=True)]
+        table = _markdown([["", *self.columns], *named])
+        return f"{table}\n\n{self.note}" if self.note else table
 
     def _repr_markdown_(self) -> str:
         return str(self)
 
-    def _cells(self) -> list[list[str]]:
-        return [
-            [name, *(f"{score:.1f}" for score in row)]
-            for name, row in zip(self.rows, self.scores, strict=True)
-        ]
+
+def _markdown(lines: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, its first column aligned left, the others right."""
+    first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
+    row_format = " | ".join([f"{{:<{first}}}", *(f"{{:>{width}}}" for width in others)])
+    rule = "|".join(["-" * (first + 2), *("-" * (width + 1) + ":" for width in others)])
+    head, *rest = (f"| {row_format.format(*cells)} |" for cells in lines)
+    return "\n".join([head, f"|{rule}|", *rest])
 
 
 def checked_encoders(
-    encoder: Any, name: str = "encoder", accepts: Callable[[Any], bool] = lambda encoder: False
-) -> dict[str, BaseEstimator]:
+    encoder: Any, accepts: Callable[[Any], bool] = lambda encoder: False
+) -> dict[str, Any]:
     """Return transformers of texts by name, from one encoder of texts or a mapping of them.
 
     What the caller ``accepts`` stays as it is.
     """
     if isinstance(encoder, list | tuple):
         raise TypeError(
-            f"{name} is a {type(encoder).__name__}; expected one encoder, or a dict of "
+            f"encoder is a {type(encoder).__name__}; expected one encoder, or a dict of "
             "encoders by name, such as {'raw': one, 'calibrated': other}."
         )
     by_name = encoder if isinstance(encoder, Mapping) else {"": encoder}
@@ -71,7 +95,7 @@ def checked_encoders(
     }
     if not named or len(named) < len(by_name):
         raise ValueError(
-            f"{name} has the names {list(by_name)}; expected at least one, and "
+            f"encoder has the names {list(by_name)}; expected at least one, and "
             "names that differ as str."
         )
     return named if by_name is encoder else {type(named[""]).__name__: named[""]}

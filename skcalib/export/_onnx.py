@@ -39,7 +39,7 @@ def save_onnx(
     Parameters
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
-        Fitted: a `BertEncoder`, then any number of `GroupErasure`, `Whitening`,
+        Fitted: a `BertEncoder`, then any number of `Whitening`,
         `NormalizingFlow`, `NeighborSmoothing` and scikit-learn's
         ``Normalizer``.
     path : str or path-like

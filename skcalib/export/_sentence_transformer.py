@@ -49,7 +49,7 @@ def save_sentence_transformer(
     Parameters
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
-        Fitted: a `BertEncoder`, then any number of `GroupErasure`, `Whitening`
+        Fitted: a `BertEncoder`, then any number of `Whitening`
         and scikit-learn's ``Normalizer``.
     folder : str or path-like
         New, or empty. It is written whole or not at all.

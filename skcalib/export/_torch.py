@@ -16,7 +16,7 @@ def to_torch(*steps: Any) -> nn.Module:
     Parameters
     ----------
     *steps : estimators
-        Fitted `Whitening`, `GroupErasure`, `NormalizingFlow`,
+        Fitted `Whitening`, `NormalizingFlow`,
         `NeighborSmoothing`, scikit-learn's ``Normalizer("l2")``, and pipelines of them, in the
         order in which they transform.
 

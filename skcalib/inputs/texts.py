@@ -139,28 +139,9 @@ def distinct_sorted(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
     return unique.tolist(), index
 
 
-def distinct_texts(
-    X: Any, groups: Any = None, name: str = "X"
-) -> tuple[list[str], list[Any] | None]:
-    """Return the distinct texts of a container of texts or pairs, and their groups, if any.
-
-    A text counts once in each of its groups.
-    """
-    texts = texts_of(X, name)
-    if groups is None:
-        return distinct(texts)[0], None
-    labels = np.ma.MaskedArray(groups, dtype=object)
-    shapes = [(len(X),), (len(X), 2)][: 1 + is_pairs(X)]
-    if labels.shape not in shapes:
-        raise ValueError(
-            f"groups has shape {labels.shape} for {len(X)} "
-            f"{'pairs' if is_pairs(X) else 'texts'}; expected "
-            f"{', one for both texts of a pair, or '.join(map(str, shapes))}. Select one "
-            "column of a frame."
-        )
-    listed = labels.T.ravel().tolist()  # None where masked; no step accepts None as a group
-    pairs = dict.fromkeys(zip(texts, listed * (len(texts) // len(listed)), strict=True))
-    return [text for text, _ in pairs], [group for _, group in pairs]
+def distinct_texts(X: Any, name: str = "X") -> list[str]:
+    """Return the distinct texts of a container of texts or pairs."""
+    return distinct(texts_of(X, name))[0]
 
 
 def _cells(X: Any, name: str) -> np.ndarray:

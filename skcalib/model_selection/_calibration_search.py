@@ -11,10 +11,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import CalibratorTags, estimator, from_scratch
-from skcalib.calibration.groups import GroupErasure
 from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.compat import Interval, StrOptions, _fit_context
-from skcalib.encoders.pipelines import fit_with_groups
 from skcalib.inputs.texts import TextTransformer, distinct_texts
 from skcalib.model_selection._candidates import (
     TASKS,
@@ -89,9 +87,8 @@ class CalibrationSearch(TextTransformer):
     Attributes
     ----------
     best_estimator_ : sklearn.pipeline.Pipeline
-        The chosen pipeline, fitted on all texts: steps "encode"; "erase", a `GroupErasure`, if
-        `fit` got groups; "calibrate", the chosen calibrator or "passthrough"; and "smooth", for
-        topics.
+        The chosen pipeline, fitted on all texts: steps "encode"; "calibrate",
+        the chosen calibrator or "passthrough"; and "smooth", for topics.
     best_index_ : int
         Its row in `cv_results_`.
     cv_results_ : dict of arrays of shape (n_candidates,)
@@ -163,12 +160,9 @@ class CalibrationSearch(TextTransformer):
         "verbose": ["verbose"],
     }
 
-    # In a search, groups go to the splitter only, unless set_fit_request asks for more.
-    __metadata_request__fit = {"groups": False}
-
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: None = None, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: None = None) -> Self:
         """Choose, and fit the chosen pipeline on all texts.
 
         Parameters
@@ -176,10 +170,7 @@ class CalibrationSearch(TextTransformer):
         X : texts of shape (n_texts,), or pairs of shape (n_pairs, 2)
             Texts of the kind that you will compare. Repeated texts count once.
         y : None
-            Ignored, as the labels that a pipeline passes. Pass groups by name.
-        groups : array-like of shape (n_texts,), (n_pairs,) or (n_pairs, 2), default=None
-            Group of each text, such as its language, as in `BiEncoder.fit`. `GroupErasure`
-            removes the differences between groups before the calibration, which then whitens.
+            Ignored, as the labels that a pipeline passes.
 
         Returns
         -------
@@ -193,8 +184,7 @@ class CalibrationSearch(TextTransformer):
             If nothing determines the calibration and fewer than 20 distinct texts have six
             words, a parameter does not fit, or the model cannot distinguish the texts.
         """
-        texts, groups = distinct_texts(X, groups)
-        candidates = self._candidates(groups is not None)
+        texts, candidates = distinct_texts(X), self._candidates()
         asked = [c for c in candidates if c.evidence is Evidence.NONE]
         sample = [] if asked else self._sample(texts)  # too few are refused before any work
         encoders = states_of(self.encoder, self.pooling, self.layers, bool(self.verbose))
@@ -219,7 +209,7 @@ class CalibrationSearch(TextTransformer):
                 reason += " to compare."
             encoder = encoders.fitted(chosen.state, texts)
             vectors = encoder.transform(texts)
-            steps = self._fitted_steps(chosen.candidate.calibrator, vectors, groups)
+            steps = self._fitted_steps(chosen.candidate.calibrator, vectors)
         self.best_estimator_ = Pipeline([("encode", encoders.finished(encoder)), *steps])
         self.best_index_, self.cv_results_ = rows.index(chosen), results_of(rows)
         self.reason_, self.n_texts_ = reason, len(sample)
@@ -246,7 +236,7 @@ class CalibrationSearch(TextTransformer):
         tags.transformer_tags = CalibratorTags(preserves_dtype=[], calibrates=True)
         return tags
 
-    def _candidates(self, has_groups: bool) -> list[Candidate]:
+    def _candidates(self) -> list[Candidate]:
         """Return what to try, for parameters that fit together."""
         if self.n_groups is not None and self.task not in (None, "topics"):
             raise ValueError(
@@ -254,17 +244,16 @@ class CalibrationSearch(TextTransformer):
                 'number of groups needs task="topics", or None. Leave out one of them.'
             )
         check_candidates(self.candidates)
-        return candidates_of(self.task, self.n_groups, has_groups, self.candidates)
+        return candidates_of(self.task, self.n_groups, self.candidates)
 
     def _sample(self, texts: list[str], required: bool = True) -> list[str]:
         """Texts to compare candidates on; if there are too few, an error, or none."""
         params = {"n_texts": self.n_texts, "random_state": self.random_state}
         return views_of(texts, required, **params).sample
 
-    def _fitted_steps(self, calibrator: Any, vectors: Any, groups: Any) -> list[Any]:
+    def _fitted_steps(self, calibrator: Any, vectors: Any) -> list[Any]:
         """Return the fitted steps after the encoder."""
-        steps: list[Any] = [] if groups is None else [("erase", GroupErasure())]
-        steps.append(("calibrate", clone(calibrator, safe=False)))
+        steps = [("calibrate", clone(calibrator, safe=False))]
         if TASKS[self.task].smooths:
             steps.append(("smooth", NeighborSmoothing()))
-        return fit_with_groups(Pipeline(steps), vectors, groups).steps
+        return Pipeline(steps).fit(vectors).steps

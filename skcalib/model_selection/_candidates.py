@@ -18,7 +18,7 @@ Vectors = Sequence[np.ndarray]  # on which a candidate is fitted, one array for 
 class Evidence(Enum):
     """What it takes to choose a candidate."""
 
-    NONE = "it follows from the task, the groups or n_groups"
+    NONE = "it follows from the task or n_groups"
     SCORE = "a better score than raw vectors, beyond chance"
     BOTH = "a better score and better halves than the choice without it, beyond chance"
     NEVER = "it is only compared"
@@ -76,18 +76,17 @@ class Candidate(NamedTuple):
 def candidates_of(
     task: str | None,
     n_groups: int | None,
-    has_groups: bool,
     own: Sequence[tuple[str, Any]] | None,
 ) -> list[Candidate]:
     """Return the candidates for parameters of a `CalibrationSearch`, raw vectors first.
 
-    What the task, the groups or their number ask for needs no evidence, and is compared with
+    What the task or the number of groups asks for needs no evidence, and is compared with
     little else. The strong whitening is that of the papers, with noise. It is left out where it
     is known to harm: for topics, groups of a known number, and equal texts.
     """
     asked, asked_by = TASKS[task].calibrator, f"task={task!r}"
-    if asked is None and (has_groups or n_groups is not None):
-        asked, asked_by = WHITENING, "groups" if n_groups is None else f"n_groups={n_groups}"
+    if asked is None and n_groups is not None:
+        asked, asked_by = WHITENING, f"n_groups={n_groups}"
     whitening = Whitening(power="auto", n_groups=n_groups)
     strong = Whitening(power="auto", n_groups=MANY)
     pca = Whitening(DIMENSIONS, power=0)

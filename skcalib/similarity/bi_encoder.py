@@ -4,18 +4,17 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import VersionedState, from_scratch
 from skcalib.compat import _fit_context
-from skcalib.encoders.pipelines import encode
+from skcalib.encoders.pipelines import as_encoder, encode
 from skcalib.inputs.containers import refuse_rows
 from skcalib.inputs.texts import TextInput, as_pairs, distinct, distinct_texts
 from skcalib.inputs.vectors import unit_rows, warn_of_silent
 from skcalib.metrics import spearman
-from skcalib.similarity.space import TextSpace
 
 PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
@@ -68,8 +67,6 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
 
     _parameter_constraints = {"encoder": "no_validation"}  # `as_encoder` checks it
 
-    # In a search, groups go to the splitter only, unless set_fit_request asks for more.
-    __metadata_request__fit = {"groups": False}
     _state_version = 12
 
     def __init__(self, encoder: Any) -> None:
@@ -77,7 +74,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: None = None, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: None = None) -> Self:
         """Fit the encoder on the distinct texts of ``X``.
 
         Parameters
@@ -86,9 +83,6 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
             Lists, arrays or frames, of any texts of the domain.
         y : None, or array-like of shape (n_pairs,)
             Judgments, which are ignored.
-        groups : array-like of shape (n_texts,), (n_pairs,) or (n_pairs, 2), default=None
-            Group, such as the language: one per text, one for both texts of a pair, or one
-            for each of them. A step of the encoder must accept groups, as `GroupErasure` does.
 
         Returns
         -------
@@ -97,16 +91,11 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         Raises
         ------
         TypeError, ValueError
-            If `X` is none of the above, or `y` has texts, or no step accepts `groups`.
+            If `X` is none of the above, or `y` has texts.
         """
-        refuse_rows(
-            self,
-            y,
-            "Pass pairs of texts as fit(list(zip(sentences1, sentences2))), and languages as "
-            "fit(X, groups=languages).",
-        )
-        texts, groups = distinct_texts(X, groups)
-        self.encoder_ = TextSpace(self.encoder).fit(texts, groups).encoder
+        advice = "Pass pairs of texts as fit(list(zip(sentences1, sentences2)))."
+        refuse_rows(self, y, advice)
+        self.encoder_ = clone(as_encoder(self.encoder)).fit(distinct_texts(X), None)
         return self
 
     def predict(self, X: Any) -> np.ndarray:

@@ -198,7 +198,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         """Fit the encoder; return distinct rows, and the fitted calibration that follows."""
         self._space, self.encoder_ = None, None
         if first_text(X) is not None and self.encoder is not None:
-            self._space = TextSpace(self.encoder).fit(texts := distinct_texts(X)[0])
+            self._space = TextSpace(self.encoder).fit(texts := distinct_texts(X))
             X, calibration = self._space.before_calibration(texts)
             self.encoder_ = self._space.encoder
             X = self._with_content(X, 2)
@@ -219,7 +219,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     def _rows_of_queries(self, queries: Any) -> np.ndarray:
         if self._space is not None:
-            return distinct(self._with_content(self._space.vectors(distinct_texts(queries)[0])))
+            return distinct(self._with_content(self._space.vectors(distinct_texts(queries))))
         rows = distinct(self._with_content(checked_rows(self, queries, reset=False)))
         return rows if self.encoder_ is None else _mapped(self.encoder_, rows)
 

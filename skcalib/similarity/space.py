@@ -15,7 +15,6 @@ from skcalib.encoders.pipelines import (
     as_encoder,
     before_calibration,
     encode,
-    fit_with_groups,
     is_frozen,
 )
 from skcalib.inputs.containers import first_text
@@ -88,9 +87,10 @@ class TextSpace:
             warn_of_silent(~unit.any(axis=1), texts or ())
         return unit, texts
 
-    def fit(self, texts: list[str], groups: Any = None) -> Self:
-        """Fit the encoder, and encode nothing that no step is fitted on."""
-        fit_with_groups(self.encoder, texts, groups)
+    def fit(self, texts: list[str]) -> Self:
+        """Fit the encoder. Texts are encoded only if a step learns from their vectors."""
+        if self.encoder is not None:
+            self.encoder.fit(texts, None)  # a FrozenEstimator wants a y
         return self
 
     def fit_vectors(self, texts: list[str]) -> np.ndarray:

@@ -4,37 +4,27 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from estimators import OF_VECTORS
 
-import skcalib
-from skcalib import GroupErasure, Whitening
+from skcalib import Whitening
 
 X = np.random.default_rng(0).normal(size=(80, 4)) * [1, 2, 3, 4]
-GROUPS = {"groups": np.arange(80) % 2}
 
 
-MERGING = [
-    kind for kind in (getattr(skcalib, name) for name in OF_VECTORS) if hasattr(kind, "merge")
-]
-
-
-@pytest.mark.parametrize("estimator", MERGING)
-def test_columns_in_another_order_are_not_added(estimator):
+def test_columns_in_another_order_are_not_added():
     pd = pytest.importorskip("pandas")
-    groups = GROUPS if estimator is GroupErasure else {}
     frame = pd.DataFrame(X, columns=list("abcd"))
-    fitted = estimator().fit(frame, **groups)
+    fitted = Whitening().fit(frame)
     before = fitted.transform(frame)
     with pytest.raises(ValueError, match=r"of 4 features; this one .* differ from feature 0"):
-        fitted.merge(estimator().fit(frame[list("dcba")], **groups))
+        fitted.merge(Whitening().fit(frame[list("dcba")]))
     np.testing.assert_array_equal(fitted.transform(frame), before)
     np.testing.assert_allclose(
-        fitted.merge(estimator().fit(frame + 1e-9, **groups)).transform(frame), before, rtol=0.1
+        fitted.merge(Whitening().fit(frame + 1e-9)).transform(frame), before, rtol=0.1
     )
     with pytest.raises(ValueError, match=r"of 4 features; this one .* differ from feature 0"):
-        fitted.merge(estimator().fit(X, **groups))
+        fitted.merge(Whitening().fit(X))
     with pytest.raises(ValueError, match=r"of 3 features; this one .* differ from feature 3"):
-        estimator().fit(X, **groups).merge(estimator().fit(X[:, :3], **groups))
+        Whitening().fit(X).merge(Whitening().fit(X[:, :3]))
 
 
 def test_parts_with_other_parameters_are_not_added():
@@ -47,21 +37,16 @@ def test_parts_with_other_parameters_are_not_added():
     np.testing.assert_allclose(merged.transform(X), Whitening().fit_transform(X))
 
 
-@pytest.mark.parametrize("estimator", MERGING)
-def test_parts_may_be_merged_again(estimator):
-    groups = GROUPS if estimator is GroupErasure else {}
-    parts = [
-        estimator().fit(X[rows], **{name: g[rows] for name, g in groups.items()})
-        for rows in (slice(0, 40), slice(40, 80), slice(20, 60))
-    ]
+def test_parts_may_be_merged_again():
+    parts = [Whitening().fit(X[rows]) for rows in (slice(0, 40), slice(40, 80), slice(20, 60))]
     before = [part.transform(X) for part in parts]
     rows = [*range(80), *range(20, 60)]
-    whole = estimator().fit(X[rows], **{name: g[rows] for name, g in groups.items()})
+    whole = Whitening().fit(X[rows])
     for _ in range(2):
         merged = reduce(lambda one, other: one.merge(other), parts)
         np.testing.assert_allclose(merged.transform(X), whole.transform(X), atol=1e-10)
     for part, expected in zip(parts, before, strict=True):
         np.testing.assert_array_equal(part.transform(X), expected)
-    merged.partial_fit(X + 5, **groups)
+    merged.partial_fit(X + 5)
     np.testing.assert_array_equal(parts[0].transform(X), before[0])
     assert parts[0].merge() is not parts[0]

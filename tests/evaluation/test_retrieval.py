@@ -13,10 +13,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skcalib import SearchEncoder, TextEncoder, Whitening
+from skcalib import SearchEncoder, TextEncoder
 from skcalib.evaluation import evaluate_retrieval
 
 # The tiny BERT knows fifty words.
@@ -80,8 +80,7 @@ def test_graded_example_by_hand(small):
     assert table.rows == ("lookup",)
     assert table.columns == ("nDCG@10", "recall@10", "recall@100", "MRR@10")
     assert_allclose(table.scores, [100 * np.array(expected)], rtol=1e-12)
-    assert (table.n_queries, table.n_left_out) == (1, 1)
-    assert "1 queries without a relevant one" in str(table)
+    assert "1 queries and 4 documents; 1 queries without a relevant one" in str(table)
 
 
 def collection(folder, n_documents, relevant):
@@ -156,7 +155,6 @@ def test_scores_are_those_of_trec_eval_with_its_ties(tmp_path, seed):
     cosines = unit[n_documents:] @ unit[:n_documents].T
     expected = by_trec_eval(cosines, documents, queries, qrels)
     assert_allclose(table.scores[0], expected, rtol=0, atol=1e-9)
-    assert table.n_queries + table.n_left_out == n_queries
 
 
 def test_order_of_lines_changes_nothing(tmp_path):
@@ -175,7 +173,7 @@ def test_order_of_lines_changes_nothing(tmp_path):
         tables.append(evaluate_retrieval(encoders, folder))
         documents, queries = (dict(reversed(d.items())) for d in (documents, queries))
         qrels = [qrels[i] for i in rng.permutation(len(qrels))]
-    for name in ("scores", "differences", "intervals"):
+    for name in ("scores", "intervals"):
         assert_array_equal(getattr(tables[0], name), getattr(tables[1], name))
 
 
@@ -192,7 +190,6 @@ def test_titles_stand_in_front_and_empty_documents_are_missed(tmp_path):
     table = evaluate_retrieval(encoder, tmp_path)
     assert encoder.seen == [["no title", "A title and text"]]
     assert_allclose(table.scores, [[100 / (1 + 1 / np.log2(3)), 50, 50, 100]])
-    assert (table.n_documents, table.n_empty) == (2, 1)
     assert "2 documents; 0 queries without a relevant one and 1 empty" in str(table)
 
 
@@ -224,18 +221,17 @@ def noisy(tmp_path):
 def test_interval_is_that_of_the_mean_difference_of_queries(noisy):
     folder, encoders = noisy
     table = evaluate_retrieval(encoders, folder)
-    assert_allclose(table.differences, table.scores - table.scores[0], atol=1e-12)
-    assert_array_equal(table.differences[0], 0)
+    differences = table.scores - table.scores[0]
     assert_array_equal(table.intervals[0], 0)
     low, high = np.moveaxis(table.intervals[1:], -1, 0)
-    assert (low <= table.differences[1:]).all()
-    assert (table.differences[1:] <= high).all()
+    assert (low <= differences[1:]).all()
+    assert (differences[1:] <= high).all()
     assert low[0, 0] > 0  # the better one, beyond doubt
     assert low[1, 0] < 0 < high[1, 0]
     # MRR@10 of single answers: the normal interval of a paired mean.
     each = [np.array([*reciprocal_ranks(encoders[name])]) for name in ("worse", "better")]
     error = 100 * np.std(each[1] - each[0]) / np.sqrt(200)
-    assert_allclose(table.differences[1, 3], 100 * np.mean(each[1] - each[0]))
+    assert_allclose(differences[1, 3], 100 * np.mean(each[1] - each[0]))
     assert_allclose(high[0, 3] - low[0, 3], 2 * 1.96 * error, rtol=0.1)
     again = evaluate_retrieval(encoders, folder)
     assert_array_equal(again.intervals, table.intervals)
@@ -262,7 +258,6 @@ def test_table_has_the_interval_behind_each_score(noisy):
     cell += r"\([+-]\d+\.\d, [+-]\d+\.\d to [+-]\d+\.\d\) "
     assert re.fullmatch(rf"\| better +({cell}){{4}}\|", second)
     assert "200 queries and 200 documents" in str(table)
-    assert "95 % interval" in table._repr_markdown_()
     alone = evaluate_retrieval(encoders["worse"], folder)
     assert "(" not in str(alone)
 
@@ -295,30 +290,6 @@ def test_a_pipeline_is_fitted_if_one_of_its_steps_is_not(small):
     assert encoder.seen == [["fourth", "third", "second", "first"]]
 
 
-def test_an_encoder_of_queries_stands_before_what_is_fitted_on_documents(small):
-    folder, vectors = small
-    encoder, queries = Lookup(vectors, []), Lookup({"question": (np.cos(2), np.sin(2))}, [])
-    scaled = make_pipeline(encoder, Whitening(noise=0.1))
-    given = {"raw": encoder, "scaled": scaled}
-    table = evaluate_retrieval(given, folder, query_encoder=queries)
-    whitening = scaled.fit(["fourth", "third", "second", "first"])[1]
-    whole = Pipeline([("encode", queries.fit([])), ("calibrate", whitening)])
-    expected = evaluate_retrieval(scaled, folder, query_encoder=whole)
-    assert_array_equal(table.scores[1], expected.scores[0])
-    assert_allclose(table.scores[0, 3], 100)  # from beyond the last document
-    frozen = evaluate_retrieval(FrozenEstimator(scaled), folder, query_encoder=queries)
-    assert_array_equal(frozen.scores, expected.scores)
-
-
-def test_encoders_of_queries_by_the_name_of_their_row(small):
-    folder, vectors = small
-    encoder, queries = Lookup(vectors, []), Lookup({"question": (np.cos(2), np.sin(2))}, [])
-    table = evaluate_retrieval(
-        {"same": encoder, "other": encoder}, folder, query_encoder={"other": queries}
-    )
-    assert_allclose(table.scores[:, 3], [50, 100])
-
-
 @pytest.mark.parametrize(
     ("file", "line", "message"),
     [
@@ -337,13 +308,12 @@ def test_encoders_of_queries_by_the_name_of_their_row(small):
         ),
         ("corpus.jsonl", b"\xff", r"corpus\.jsonl, line 5 is not UTF-8.*Convert"),
         ("qrels/test.tsv", "z\ta\t1", r"test\.tsv, line 7 is .*no query with the _id 'z'"),
-        ("qrels/test.tsv", "q\ta\t0.5", "line 7 is .*score a whole number"),
-        ("qrels/test.tsv", "q\ta\tnan", "line 7 is .*score a whole number"),
-        ("qrels/test.tsv", "q\ta\t1_0", "line 7 is .*score a whole number"),
-        ("qrels/test.tsv", "q\ta\t1" + "0" * 400, "line 7 is .*number up to 1000000000"),
+        ("qrels/test.tsv", "q\ta\t0.5", "line 7 has the score '0.5'; expected a whole number"),
+        ("qrels/test.tsv", "q\ta\tnan", "line 7 has .*expected a whole number"),
+        ("qrels/test.tsv", "q\ta\t1" + "0" * 400, "line 7 has .*expected a whole number"),
         ("qrels/test.tsv", "q a 1", "line 7: 1 cells, where the header has 3"),
         ("qrels/test.tsv", "q\t0\ta\t1", r"line 7: 4 cells, .*Put '\\t' between"),
-        ("qrels/test.tsv", "q\tb\t1", "line 7 is 'q', 'b', '1'; another line has a d"),
+        ("qrels/test.tsv", "q\tb\t1", "line 7 is 'q', 'b', 1; another line has a d"),
     ],
 )
 def test_a_bad_line_is_named(small, file, line, message):
@@ -425,7 +395,6 @@ def test_own_documents_are_left_out_as_in_beir(tmp_path):
     cosines = unit[0] @ unit[1].T
     cosines[np.arange(20), np.arange(20)] = -9  # behind all others, so found by no measure
     assert_allclose(table.scores[0], by_trec_eval(cosines, documents, queries, qrels))
-    assert table.n_own == 20
     assert "20 queries are documents and do not find themselves" in str(table)
 
 
@@ -443,7 +412,6 @@ def test_documents_that_are_not_there_count_as_missed_and_grades_may_have_a_poin
     found = 2 / np.log2(3) + 1 / np.log2(5)
     best = 2 + 1 / np.log2(3) + 1 / np.log2(4)
     assert_allclose(table.scores, [[100 * found / best, 200 / 3, 200 / 3, 50]])
-    assert table.n_missing == 1
     assert "1 relevant documents are missing" in str(table)
     (folder / "qrels" / "test.tsv").write_text(f"{HEADER}\nq\ty\t1\nq\tz\t1\n")
     with pytest.raises(ValueError, match=r"none of the 2 relevant documents .*such as .*'y'"):
@@ -462,7 +430,7 @@ def test_a_query_that_is_not_judged_may_be_empty(small):
     folder, vectors = small
     lines = ['{"_id": "q", "text": "question"}', '{"_id": "r", "text": ""}']
     (folder / "queries.jsonl").write_text("\n".join(lines))
-    assert evaluate_retrieval(Lookup(vectors, []), folder).n_left_out == 1
+    assert "1 queries without" in str(evaluate_retrieval(Lookup(vectors, []), folder))
 
 
 @pytest.mark.parametrize(
@@ -470,27 +438,7 @@ def test_a_query_that_is_not_judged_may_be_empty(small):
     [
         ({"encoder": {}}, ValueError, r"encoder has the names \[\]; expected at l"),
         ({"encoder": 3}, TypeError, "The encoder is of type int"),
-        ({"query_encoder": 3}, TypeError, "The encoder is of type int"),
-        (
-            {"query_encoder": {"other": lambda texts: np.eye(len(texts))}},
-            ValueError,
-            r"has the name 'other'; expected names of `encoder`, \['Lookup'\]",
-        ),
-        (
-            {"query_encoder": make_pipeline(Lookup({}, []), Whitening())},
-            ValueError,
-            "is a pipeline that is not fitted.*Give only its first step",
-        ),
-        (
-            {"query_encoder": lambda texts: np.ones((len(texts), 3))},
-            ValueError,
-            "Incompatible dimension",
-        ),
-        (
-            {"query_encoder": lambda texts: np.full((len(texts), 2), np.inf)},
-            ValueError,
-            "not finite",
-        ),
+        ({"encoder": lambda texts: np.full((len(texts), 2), np.inf)}, ValueError, "not finite"),
         ({"fit_on": [1]}, TypeError, "fit_on has 1 of type int"),
     ],
 )
@@ -541,8 +489,8 @@ def test_cranfield_scores_are_those_of_trec_eval(cranfield):
         return vectors
 
     table = evaluate_retrieval(encode, cranfield)
-    counts = (table.n_queries, table.n_left_out, table.n_documents, table.n_empty)
-    assert counts == (225, 0, 1398, 2)
+    assert "225 queries and 1398 documents; 0 queries" in str(table)
+    assert "2 empty documents" in str(table)
     full = {name: text for name, text in documents.items() if text}
     unit = [encode(list(texts.values())) for texts in (queries, full)]
     unit = [side / np.maximum(np.linalg.norm(side, axis=1), 1e-12)[:, None] for side in unit]

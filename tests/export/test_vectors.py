@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
 
-from skcalib import BertEncoder, GroupErasure, NeighborSmoothing, NormalizingFlow, Whitening
+from skcalib import BertEncoder, NeighborSmoothing, NormalizingFlow, Whitening
 from skcalib.calibration import CalibratorTags, LinearMap
 from skcalib.datasets import load_toy_sts
 from skcalib.export import to_torch
@@ -92,14 +92,13 @@ def test_to_torch_refuses_what_is_not_fitted_and_no_step(X):
 
 def test_to_torch_of_a_pipeline_is_its_transform(X):
     torch = pytest.importorskip("torch")
-    groups = np.arange(len(X)) % 3
-    erased = GroupErasure().fit(X, groups=groups)
+    scaler = StandardScaler(with_mean=False).fit(X)
     rest = make_pipeline(
         Whitening(power="auto"), Normalizer(), "passthrough", NeighborSmoothing()
     )
-    rest.fit(erased.transform(X))
-    expected = rest.transform(erased.transform(X))
-    assert_allclose(to_torch(erased, rest)(torch.from_numpy(X)), expected, atol=1e-5)
+    rest.fit(scaler.transform(X))
+    expected = rest.transform(scaler.transform(X))
+    assert_allclose(to_torch(scaler, rest)(torch.from_numpy(X)), expected, atol=1e-5)
     flow = NormalizingFlow(max_epochs=1, device="cpu").fit(X)
     expected = flow.transform(X)
     for shape in [(600, 12), (20, 30, 12)]:
@@ -179,37 +178,6 @@ def test_to_torch_scales_the_smallest_vectors_to_unit_length():
     X = np.array([[3e-20, 4e-20], [0, 0]])
     module = to_torch(Normalizer().fit(X))
     assert_allclose(module(torch.from_numpy(X)), [[0.6, 0.8], [0, 0]])
-
-
-@pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")
-@pytest.mark.parametrize(
-    "whitening", [None, Whitening(5), Whitening(power="auto"), Whitening(9, method="zca")]
-)
-def test_an_erasure_and_a_whitening_are_one_map(of_toy_texts, whitening):
-    X, groups = of_toy_texts
-    steps = [GroupErasure().fit(X, groups=groups)]
-    expected = steps[0].transform(X)
-    if whitening is not None:
-        steps.append(whitening.fit(X))  # not on erased vectors: the means differ
-        expected = whitening.transform(expected)
-    found = to_torch(*steps)(pytest.importorskip("torch").from_numpy(X)).numpy()
-    assert_allclose(found, expected, atol=1e-5 * np.sqrt(np.mean(expected**2)))
-
-
-@pytest.mark.filterwarnings("ignore:GroupErasure leaves:UserWarning")
-@pytest.mark.parametrize("whitening", [None, Whitening(power="auto")])
-def test_groups_far_apart_cost_no_digits(whitening):
-    X, groups = np.random.default_rng(0).normal(size=(400, 12)), np.repeat(["a", "b"], 200)
-    for far in (10.0, 1e4):
-        apart = X + far * np.where(groups == "a", 1.0, -1.0)[:, None] * X[0]
-        steps = [GroupErasure().fit(apart, groups=groups)]
-        expected = steps[0].transform(apart)
-        if whitening is not None:
-            steps.append(whitening.fit(expected))
-            expected = whitening.transform(expected)
-        # torch takes float64 where float32 would lose the digits.
-        module = to_torch(*steps)(pytest.importorskip("torch").from_numpy(apart)).numpy()
-        assert_allclose(module, expected, atol=1e-8)
 
 
 @pytest.mark.parametrize("fitted_on_unit_vectors", [True, False])

@@ -5,11 +5,8 @@ import pandas as pd
 import polars as pl
 import pytest
 from scipy.sparse import csr_array
-from sklearn import config_context
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
 
-from skcalib import GroupErasure, SearchEncoder, SimilarityScale
+from skcalib import SearchEncoder, SimilarityScale
 
 X = np.random.default_rng(0).normal(size=(200, 16))
 OTHER = X[:60] + 0.01
@@ -53,19 +50,3 @@ def test_numbers_as_y_are_ignored():
     expected = SimilarityScale().fit(X).threshold(0.01)
     for given in (labels, labels.tolist(), pd.Series(labels), labels + 0.5):
         assert SimilarityScale().fit(X, given).threshold(0.01) == expected
-
-
-@pytest.mark.parametrize("fit", ["fit", "partial_fit", "fit_transform"])
-@pytest.mark.parametrize("given", [LANGUAGES, LANGUAGES.tolist(), np.arange(200) % 2])
-def test_groups_as_y_warn(fit, given):
-    with pytest.warns(UserWarning, match=r"ignores, and no groups.*fit\(X, groups=\.\.\.\)"):
-        getattr(GroupErasure(), fit)(X, given)
-
-
-def test_labels_of_a_pipeline_warn_unless_it_passes_groups():
-    pipeline = make_pipeline(GroupErasure(), LogisticRegression())
-    with pytest.warns(UserWarning, match="in a pipeline by metadata routing"):
-        pipeline.fit(X, LANGUAGES)
-    with config_context(enable_metadata_routing=True):
-        pipeline.fit(X, np.arange(200) % 2, groups=LANGUAGES)
-    assert pipeline[0].groups_.tolist() == ["de", "en"]

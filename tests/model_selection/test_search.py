@@ -383,7 +383,6 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
         ({"layers": [9]}, ValueError, "hidden state 9"),
         ({"pooling": ["median"]}, ValueError, "pooling"),
         ({"task": "clusters"}, ValueError, "'task' parameter of CalibrationSearch must be"),
-        ({"groups": ["b"]}, ValueError, r"groups has shape \(1,\) for 100 texts"),
         ({"encoder": chance, "pooling": "mean"}, ValueError, "pooling or layers with a TextE"),
         ({"n_groups": 1}, ValueError, "'n_groups' parameter of CalibrationSearch"),
         ({"n_groups": 4, "task": "matches"}, ValueError, "n_groups=4 with task='matches'"),
@@ -470,32 +469,12 @@ def test_a_number_of_clusters_reaches_the_whitening(tiny_bert, sentences):
     assert pipeline["calibrate"].noise_ == pytest.approx(expected.noise_, rel=1e-4)
 
 
-def test_groups_of_pairs_are_read_as_a_bi_encoder_reads_them(tiny_bert, sentences):
-    params = {"layers": [3], "pooling": "mean", "n_texts": 100}
-    pairs, groups = np.array(sentences).reshape(50, 2), np.tile([0, 1], (50, 1))
-    search = searched(tiny_bert, pairs, groups=groups, **params)
-    assert list(search.best_estimator_.named_steps) == ["encode", "erase", "calibrate"]
-    left, right = (search.transform(column).mean(axis=0) for column in pairs.T)
-    assert_allclose(left, right, atol=1e-5)
-    with pytest.raises(ValueError, match=r"groups has shape \(100,\) for 50 pairs"):
-        searched(tiny_bert, pairs, groups=groups.ravel(), **params)
-
-
 @pytest.mark.parametrize("scale", [1e-12, 1.0])
 def test_short_vectors_are_no_equal_ones(sentences, scale):
     def vectors(texts):
         return scale * chance(texts)
 
     searched(vectors, sentences, n_texts=100)
-
-
-@pytest.mark.parametrize("routed", [False, True])
-def test_groups_are_taken_out(tiny_bert, sentences, routed):
-    params = {"layers": [3], "pooling": "mean", "n_texts": 100}
-    groups = np.arange(100) % 3
-    with config_context(enable_metadata_routing=routed):
-        Z = searched(tiny_bert, sentences, groups=groups, **params).transform(sentences)
-    assert_allclose(Z[groups == 0].mean(axis=0), Z[groups == 1].mean(axis=0), atol=1e-5)
 
 
 def test_a_difference_that_may_be_chance_keeps_the_model(sentences):

@@ -5,7 +5,6 @@ import pytest
 from counting import Counting
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import spearmanr
-from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -17,7 +16,6 @@ from sklearn.preprocessing import FunctionTransformer, Normalizer
 from skcalib import (
     BertEncoder,
     BiEncoder,
-    GroupErasure,
     TextEncoder,
     Whitening,
 )
@@ -167,73 +165,3 @@ def test_vectors_that_are_not_finite_or_sparse_are_refused(pairs):
         model.fit(pairs).predict(pairs)
     with pytest.raises(TypeError, match="Sparse data was passed for vectors of the encoder"):
         BiEncoder(TfidfVectorizer()).fit(pairs).predict(pairs)
-
-
-def with_erasure(encoder):
-    return make_pipeline(encoder, GroupErasure(), Whitening(power="auto"))
-
-
-@pytest.mark.filterwarnings("ignore:[12] of 2 groups have fewer")
-@pytest.mark.parametrize("routed", [False, True])
-@pytest.mark.parametrize("shape", ["texts", "pairs", "both"])
-def test_groups_reach_the_erasure_whatever_the_routing(tiny_bert, texts, shape, routed):
-    X = texts = list(dict.fromkeys(texts))[:10]
-    given = groups = np.resize(["de", "en", "en"], 10)
-    if shape != "texts":
-        X, given = [*zip(texts[:5], texts[5:], strict=True)], groups.reshape(2, 5).T
-    if shape == "pairs":
-        given, groups = groups[:5], np.tile(groups[:5], 2)
-    encoder = BertEncoder(tiny_bert)
-    with config_context(enable_metadata_routing=routed):
-        model = BiEncoder(with_erasure(encoder)).fit(X, groups=given)
-        erasure = GroupErasure().fit(encoder.fit_transform(texts), groups=groups)
-    assert_allclose(model.encoder_["grouperasure"].means_, erasure.means_, atol=1e-5)
-    assert model.predict([(texts[0], texts[0])]) == pytest.approx(1)
-
-
-@pytest.mark.filterwarnings("ignore:2 of 2 groups have fewer")
-def test_a_text_of_two_groups_counts_in_each(tiny_bert):
-    model = BiEncoder(with_erasure(BertEncoder(tiny_bert)))
-    texts = ["the dog", "a man", "a river", "the dog", "the dog"]
-    model.fit(texts, groups=[1, 1, 2, 2, 2])
-    assert model.encoder_["grouperasure"].group_count_.tolist() == [2, 2]
-
-
-def test_groups_that_nothing_takes_are_refused(tiny_bert, texts):
-    with pytest.raises(ValueError, match="no step of the encoder accepts them"):
-        BiEncoder(make_pipeline(BertEncoder(tiny_bert), Whitening())).fit(texts, groups=texts)
-
-
-def test_groups_for_half_the_texts_or_row_by_row_are_refused():
-    model = BiEncoder(with_erasure(FunctionTransformer(lambda texts: np.eye(len(texts)))))
-    texts = [f"the dog {i}" for i in range(8)]
-    with pytest.raises(ValueError, match=r"shape \(4,\) for 8 texts; expected \(8,\)\."):
-        model.fit(texts, groups=["de", "en"] * 2)
-    pairs = [*zip(texts[:4], texts[4:], strict=True)]
-    with pytest.raises(ValueError, match=r"\(8,\) for 4 pairs; expected \(4,\), .* \(4, 2\)"):
-        model.fit(pairs, groups=["de", "en"] * 4)
-
-
-@pytest.mark.parametrize("names", [["de", "en"], [0, 1]])
-def test_masked_groups_are_missing_and_others_are_taken(names):
-    texts = [f"the dog {i}" for i in range(40)]
-    encoder = with_erasure(FunctionTransformer(lambda t: np.eye(40)[: len(t)]))
-    groups = np.ma.array(names * 20)
-    fitted = BiEncoder(encoder).fit(texts, groups=groups).encoder_
-    assert fitted["grouperasure"].groups_.tolist() == names
-    groups[3] = np.ma.masked
-    with pytest.raises(ValueError, match="groups has a missing label"):
-        BiEncoder(encoder).fit(texts, groups=groups)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_search_routes_groups(tiny_bert, texts):
-    pairs = [(a, b) for a in texts[:12] for b in texts[:4]]
-    grades = np.arange(len(pairs)) % 5
-    groups = np.resize(["de", "en"], len(pairs))
-    with config_context(enable_metadata_routing=True):
-        model = BiEncoder(with_erasure(BertEncoder(tiny_bert))).set_fit_request(groups=True)
-        grid = {"encoder__whitening__power": [0, "auto"]}
-        search = GridSearchCV(model, grid, cv=2).fit(pairs, grades, groups=groups)
-    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-    assert search.best_estimator_.encoder_["grouperasure"].groups_.tolist() == ["de", "en"]

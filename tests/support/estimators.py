@@ -15,7 +15,6 @@ from skcalib import (
     BertEncoder,
     BiEncoder,
     CalibrationSearch,
-    GroupErasure,
     NearestAnswer,
     SearchEncoder,
     SimilarityScale,
@@ -36,7 +35,6 @@ TEXTS = [
 ]
 LONGER = [f"{text} and {text}" for text in TEXTS]
 VECTORS = np.random.default_rng(0).normal(size=(60, 5)) + 1
-GROUPS = np.arange(60) % 2
 NOT_A_NUMBER = np.where(np.eye(60, 5), np.nan, 1.0)
 NO_TEXT = [*TEXTS[:-1], None]
 
@@ -95,12 +93,6 @@ SPECIAL = {
         (TEXTS,),
         (NO_TEXT,),
         lambda e: e.decision_function(TEXTS[:9]),
-    ),
-    GroupErasure: Case(
-        lambda _: GroupErasure(),
-        (VECTORS, None, GROUPS),
-        (NOT_A_NUMBER, None, GROUPS),
-        lambda e: e.transform(VECTORS),
     ),
     SimilarityScale: Case(
         lambda _: SimilarityScale(), (VECTORS,), (NOT_A_NUMBER,), lambda e: e.p_value([0.3])

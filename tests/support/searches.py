@@ -39,8 +39,8 @@ def of_words(n, n_words=20):
     return [" ".join(f"{i}.{j}" for j in range(n_words)) for i in range(n)]
 
 
-def searched(encoder, texts, groups=None, **params):
-    return CalibrationSearch(encoder, **params).fit(texts, groups=groups)
+def searched(encoder, texts, **params):
+    return CalibrationSearch(encoder, **params).fit(texts)
 
 
 def rows(search):
