@@ -72,7 +72,7 @@ TRUSTED_TYPES = [
     "skcalib.encoders.recipe.Recipe",
     "skcalib.encoders.store.VectorStore",
     "skcalib.model_selection._self_retrieval.SelfRetrieval",
-    "skcalib.similarity.answers.Asked",
+    "skcalib.similarity.answers.Unanswerable",
     "skcalib.similarity.null.PairCounts",
     "skcalib.similarity.space.TextSpace",
 ]

@@ -23,7 +23,7 @@ from skcalib.similarity.search import SearchEncoder, shifted
 from skcalib.similarity.space import calibrates
 from skcalib.statistics.conformal import ENOUGH, ROUNDING, n_above, n_needed
 
-ASKED = 2000  # stored questions, at most, that are asked to find the threshold
+JUDGED = 2000  # stored questions, at most, that are asked to find the threshold
 SAMPLED = 100  # stored questions that show how near an equal one is
 # Cosine of near copies, at least, after the mean is subtracted. A smaller one would take
 # questions on a narrow topic for copies, and these keep the rate.
@@ -39,11 +39,11 @@ class HitRates(NamedTuple):
     false: float  # of the questions without an answer, those that got one
 
 
-class Asked(NamedTuple):
-    """Questions without an answer, each once, as they were asked, and as unit vectors."""
+class Unanswerable(NamedTuple):
+    """Distinct questions without an answer, where each that came is among them, and vectors."""
 
     texts: list[str]
-    place: np.ndarray  # (n_asked,) among the texts
+    place: np.ndarray  # (n_questions,) among the texts
     unit: np.ndarray  # (n_texts, d), of queries
 
 
@@ -51,9 +51,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     """Answer a question with the answer of the nearest stored question, or not at all.
 
     Of the questions that no stored answer fits, at most a share of `false_positive_rate` get
-    one, however many are stored. This holds if they come from the same distribution as the
-    `unanswerable` questions. Without these, they must differ from the stored questions as much
-    as stored questions with different answers differ from each other.
+    one, however many are stored, if they are like the `unanswerable` questions of the fit.
+    Without these, the share is estimated from the stored questions, and may be larger.
 
     Parameters
     ----------
@@ -88,34 +87,28 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     Notes
     -----
     Questions are compared as queries with documents, see `SearchEncoder`; real `queries` show
-    how they differ from stored questions.
+    how they differ from stored questions. A question that is stored gets its own answer. One
+    without content for the encoder (blank, only unknown tokens, or a zero vector) gets none
+    otherwise. Two answers are the same if they are equal by ``==``, in all their entries if
+    they have several, or the same object.
 
-    The threshold is one of the best scores of the `unanswerable` with the stored questions,
-    chosen by its rank. For questions from the same distribution as n distinct `unanswerable`
-    ones, the rate that m of their scores exceed has the distribution Beta(m + 1, n - m). From
-    100 of them on, if they suffice, the rate is kept with probability `confidence` by this
-    distribution [1]_: 5 % needs 100, 1 % 230 with the default. With fewer, it is kept by the
-    mean of this distribution, on average over samples, which needs ``1 / false_positive_rate -
-    1``; a single fit may then exceed it. A repeated question counts once, or as often as it
-    comes if this is stricter.
+    **With unanswerable questions**, the threshold is one of their best scores with the stored
+    questions, chosen by its rank. For questions from the same distribution as n distinct ones,
+    the rate that m of their scores exceed has the distribution Beta(m + 1, n - m) [1]_. From
+    100 of them on, if they suffice, the rate is kept with probability `confidence`: 5 % needs
+    100, 1 % 230 with the default. With fewer, it is kept on average over samples, which needs
+    ``1 / false_positive_rate - 1``; a single fit may then exceed it. A repeated question counts
+    once, or as often as it comes if this is stricter. Questions that are stored, or near copies
+    of stored ones (a cosine of 0.99 or more after the mean of the stored ones is subtracted),
+    get an answer. So they do not count, also after `partial_fit`, and a warning names them.
 
-    What is stored is answered. So `unanswerable` questions that are stored, or near copies of
-    stored ones (a cosine of 0.99 or more after the mean of the stored ones is subtracted), do
-    not count, and a warning names them. The rate is that of the others, also after
-    `partial_fit`.
-
-    Without `unanswerable`, each stored question (2,000 at most) is asked as if its own answer
-    were not stored. An answer and its nearest are often each other's nearest, so a new answer
-    would make the questions of two answers pass. Each answer counts as much as the others,
-    however many questions it has. Therefore ``2 / false_positive_rate - 1`` different answers
-    are needed to estimate how much they differ. With fewer, `fit` warns, and the share of false
-    positives may be several times `false_positive_rate`.
-
-    Answers are any objects. Two are the same answer if they are equal by ``==``, in all their
-    entries if they have several, or the same object.
-
-    A question that is stored gets its own answer. One without content for the encoder (blank,
-    only unknown tokens, or a zero vector) gets none otherwise.
+    **Without**, each stored question (2,000 at most) is asked as if its own answer were not
+    stored. This assumes that new questions differ from the stored ones as much as stored
+    questions with different answers differ from each other. An answer and its nearest are often
+    each other's nearest, so a new answer would make the questions of two answers pass. Each
+    answer counts as much as the others, however many questions it has. Therefore ``2 /
+    false_positive_rate - 1`` different answers are needed. OFF With fewer answers, `fit` warns,
+    and the share may be several times `false_positive_rate`.
 
     References
     ----------
@@ -142,7 +135,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     }
     # Data of the fit, which no pipeline passes on.
     __metadata_request__fit = {"unanswerable": UNUSED, "queries": UNUSED}
-    _state_version = 9
+    _state_version = 10
 
     threshold_: float
 
@@ -221,8 +214,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 "false_positive_rate. Give a FrozenEstimator of a pipeline that was fitted on "
                 "other questions."
             )
-        asked = unknown and Asked(*unknown, search._queries.unit_of(search, unknown[0])[0])
-        return self._keep(stored, unit, search, asked)
+        of_queries = unknown and search._queries.unit_of(search, unknown[0])[0]
+        return self._keep(stored, unit, search, unknown and Unanswerable(*unknown, of_queries))
 
     @_fit_context(prefer_skip_nested_validation=False)
     def partial_fit(self, X: Any, y: Any) -> Self:
@@ -358,7 +351,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         stored: dict[str, Any],
         unit: np.ndarray,
         alone: SearchEncoder,
-        unknown: Asked | None,
+        unknown: Unanswerable | None,
         is_growing: bool = False,
     ) -> Self:
         """Find the threshold, then keep the questions, which a fitted search has."""
@@ -414,7 +407,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 "answers, or `unanswerable` ones, to estimate the threshold."
             )
         content = np.flatnonzero(unit.any(axis=1))
-        drawn = content[np.random.default_rng(0).permutation(len(content))[:ASKED]]
+        drawn = content[np.random.default_rng(0).permutation(len(content))[:JUDGED]]
         asked = _asked_again(search, unit[drawn], questions[drawn])
         best, _ = search._nearest(*asked, 1, left_out=(codes, codes[drawn]))
         threshold = promised_by_answers(best[:, 0], codes[drawn], rate)
@@ -481,8 +474,7 @@ def _equal(first: Any, second: Any) -> bool:
         equal = first == second
         if isinstance(equal, bool | np.bool_):
             return bool(equal)
-        shapes = {getattr(answer, "shape", None) for answer in (first, second)}
-        is_like = type(first) is type(second) and len(shapes) == 1
+        is_like = type(first) is type(second) and np.shape(first) == np.shape(second)
         return is_like and bool(np.asarray(equal).all())
     except (TypeError, ValueError):  # such as frames with other columns
         return False
@@ -492,17 +484,15 @@ def _numbered(answers: list[Any]) -> np.ndarray:
     """Return numbers of answers, from 0, the same for equal ones."""
     codes: list[int] = []
     by_hash: dict[Hashable, int] = {}
-    others: list[tuple[Any, int]] = []
+    others: list[tuple[int, Any]] = []
     for answer in answers:
+        new = len(by_hash) + len(others)
         try:
-            code = by_hash.setdefault(answer, len(by_hash) + len(others))
+            codes.append(by_hash.setdefault(answer, new))
         except TypeError:  # it cannot be hashed
-            same = (code for other, code in others if _equal(other, answer))
-            code = next(same, -1)
-            if code < 0:
-                code = len(by_hash) + len(others)
-                others.append((answer, code))
-        codes.append(code)
+            codes.append(next((code for code, other in others if _equal(other, answer)), new))
+            if codes[-1] == new:
+                others.append((new, answer))
     return np.array(codes)
 
 
@@ -527,7 +517,9 @@ def _asked_again(
     return search._as_queries(unit, questions)
 
 
-def _without_stored(unknown: Asked, stored: np.ndarray, search: SearchEncoder) -> Asked:
+def _without_stored(
+    unknown: Unanswerable, stored: np.ndarray, search: SearchEncoder
+) -> Unanswerable:
     """Leave out questions that are stored, or near copies of these, and name them."""
     texts, place, unit = unknown
     if not texts:
@@ -552,7 +544,7 @@ def _without_stored(unknown: Asked, stored: np.ndarray, search: SearchEncoder) -
         f"{', '.join(named)}{', ...' * bool(left_out.sum() > 3)}."
     )
     later = np.cumsum(~left_out) - 1  # the place of each text among those that are kept
-    return Asked(
+    return Unanswerable(
         [*compress(texts, ~left_out)],
         later[place[~left_out[place]]],
         unknown.unit[~left_out],
