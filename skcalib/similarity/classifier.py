@@ -92,9 +92,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     Notes
     -----
     **Whitening.** Its power is n / (n + 4), where n counts the name and the labeled texts of a
-    class, on average. Along weak directions, a single text or name has more noise than signal,
-    but the mean of many texts has little noise; linear discriminant analysis would use them in
-    full, as a power of 1 does.
+    class, on average: along weak directions, a single text has more noise than signal, and the
+    mean of many has little.
 
     **Classes.** The mean of the names' vectors is moved to that of the texts'. A class begins
     as the mean of its name and its labeled texts. It is updated three times, to the mean of its
@@ -140,7 +139,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
-        "class_names": "no_validation",  # `named_classes` checks it
+        "class_names": "no_validation",  # `_described` checks it
         "rejection_rate": [Interval(Real, 0, 1, closed="neither"), None],
         "other": "no_validation",
     }
@@ -215,14 +214,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         self.temperature_ = _temperature(pool, rows, codes, share)
         self.threshold_, self._other, self._raw_means = -np.inf, self.other, None
         if self.rejection_rate is not None:
-            groups, raw = _near_copies(vectors[content]), raw[content]
-            rank = self._rank(groups.max() + 1, ", near-copies once")
-            cosines = _cosines_left_out(pool, raw, groups, rows, codes, share)
-            cosines = cosines[np.unique(groups, return_index=True)[1]]  # a text of each group
-            self._cosine_scale = _mean_and_scale(cosines)
-            values = _standardized(cosines, *self._cosine_scale)
-            self.threshold_ = float(np.partition(values, rank - 1)[rank - 1])
-            self._raw_means = _raw_means(raw, pool.texts, self.class_means_)
+            self._fit_threshold(pool, raw[content], rows, codes)
         self._space, self.encoder_, self.smoothing_ = space, space.pipeline, pool.smoothing
         classes = np.array([*described])
         is_exact = classes.tolist() == [*described]  # not so where large integers were rounded
@@ -357,6 +349,19 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
                 "that rejected texts can be distinguished. Set another label."
             )
         return described
+
+    def _fit_threshold(
+        self, pool: "_Pool", raw: np.ndarray, rows: np.ndarray, codes: np.ndarray
+    ) -> None:
+        """Judge the texts by classes made without them, and find the threshold."""
+        groups = _near_copies(pool.vectors)
+        rank = self._rank(groups.max() + 1, ", near-copies once")
+        cosines = _cosines_left_out(pool, raw, groups, rows, codes, NEAREST_SHARE)
+        cosines = cosines[np.unique(groups, return_index=True)[1]]  # a text of each group
+        self._cosine_scale = _mean_and_scale(cosines)
+        values = _standardized(cosines, *self._cosine_scale)
+        self.threshold_ = float(np.partition(values, rank - 1)[rank - 1])
+        self._raw_means = _raw_means(raw, pool.texts, self.class_means_)
 
     def _rank(self, n: int, counted: str = "") -> int:
         """Return the rank of the value of n texts below which a text is rejected."""
@@ -623,7 +628,7 @@ def _cosines_left_out(
 
 
 def _raw_means(raw: np.ndarray, texts: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """Return the sums of the raw vectors of the texts of each class that has any."""
+    """Return the directions of the raw vectors of each class that has texts."""
     nearest = nearest_class(texts, means)
     sums = sums_of(unit_rows(raw)[0], nearest, np.ones(len(raw)), len(means))
     return sums[np.unique(nearest)]
