@@ -217,8 +217,11 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 "false_positive_rate. Give a FrozenEstimator of a pipeline that was fitted on "
                 "other questions."
             )
-        of_queries = unknown and search._queries.unit_of(search, unknown[0])[0]
-        return self._keep(stored, unit, search, unknown and Unanswerable(*unknown, of_queries))
+        without = None
+        if unknown is not None:
+            of_queries, _ = search._queries.unit_of(search, unknown[0])
+            without = Unanswerable(*unknown, of_queries)
+        return self._keep(stored, unit, search, without)
 
     @_fit_context(prefer_skip_nested_validation=False)
     def partial_fit(self, X: Any, y: Any) -> Self:

@@ -146,6 +146,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
     _state_version = 9
 
+    _raw_means: np.ndarray | None
+
     def __init__(
         self,
         encoder: Any,

@@ -194,8 +194,9 @@ class SimilarityScale(VersionedState, BaseEstimator):
     def _fitted_rows(self, X: Any) -> tuple[np.ndarray, Any]:
         """Fit the encoder; return distinct rows, and the fitted calibration that follows."""
         encoder = None if self.encoder is None else clone(as_encoder(self.encoder))
-        self._is_of_texts = encoder is not None and first_text(X) is not None
-        if self._is_of_texts:
+        self._is_of_texts = False
+        if encoder is not None and first_text(X) is not None:
+            self._is_of_texts = True
             texts = distinct_texts(X)
             self.encoder_ = encoder.fit(texts, None)  # a FrozenEstimator wants a y
             first, calibration = before_calibration(encoder, texts[0])

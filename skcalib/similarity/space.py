@@ -149,7 +149,7 @@ class TextSpace:
         """Return whitened vectors; zero vectors stay zero."""
         if self._map is None:
             return vectors
-        return _zero(~vectors.any(axis=1), self._map.apply(vectors))
+        return _zero(np.logical_not(vectors.any(axis=1)), self._map.apply(vectors))
 
     @property
     def is_frozen(self) -> bool:
