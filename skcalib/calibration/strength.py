@@ -33,6 +33,10 @@ CONSTANT = 2.0
 # Directions for each group, and the largest share of the directions that are flattened, of
 # which two samples determine one: the rest is hardly more than sampling error.
 DIRECTIONS_OF_GROUP = 2
+# Share of the directions that are flattened for graded similarity. More gain on raw means, where
+# nearly all directions are equally useless, and lose on better features, such as prompts: from a
+# tenth to a third, the sum of both hardly changes.
+DIRECTIONS_OF_MANY = 0.25
 MOST_DIRECTIONS = 0.9
 SAMPLES_OF_DIRECTION = 2
 # Share r of the mean m that is kept in a trained output. The mean points toward the largest
@@ -126,7 +130,8 @@ def spectrum_of(
     elif is_neutral:
         level = flattening_level(variance, moments.n, n_groups)
         power = NEUTRAL_POWER if n_groups is None else 1.0
-        noise = noise if n_groups is None else level / (total or 1.0)
+        if n_groups not in (None, MANY):
+            noise = level / (total or 1.0)
     elif flattens:
         level = flattening_level(variance, moments.n, None)
     if shrinkage != "auto":
@@ -222,9 +227,10 @@ def flattening_level(variance: np.ndarray, n: int, n_groups: int | str | None) -
     if n_groups is None:
         place = ceil(SHARE_OF_OUTLIERS * len(variance))
     else:
-        place = int(MOST_DIRECTIONS * min(determined, n // SAMPLES_OF_DIRECTION)) - 1
+        known = min(determined, n // SAMPLES_OF_DIRECTION)
+        place = int(DIRECTIONS_OF_MANY * known)
         if n_groups != MANY:
-            place = min(DIRECTIONS_OF_GROUP * int(n_groups) - 1, place)
+            place = min(DIRECTIONS_OF_GROUP * int(n_groups), int(MOST_DIRECTIONS * known)) - 1
     return float(variance[max(min(place, determined - 1), 0)])
 
 

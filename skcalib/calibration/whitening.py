@@ -96,8 +96,8 @@ class Whitening(
         the more noise; otherwise the power is 1, and level and noise are the eigenvalue with
         twice the number of groups above it, itself included. "many" is for graded similarity,
         where each text is a group of its own: a trained output is treated as with None, and of
-        other vectors nearly all directions are flattened, of few samples half a direction for
-        each.
+        other vectors a quarter of the directions are flattened, of few samples an eighth of a
+        direction for each.
     shrinkage : float in [0, 1] or "auto", default=0.0
         Weight of the scaled identity in the covariance,
         ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``, so that every direction is usable with

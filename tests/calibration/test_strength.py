@@ -163,14 +163,16 @@ def test_groups_of_raw_vectors_take_two_directions_each(k):
 
 
 @pytest.mark.parametrize("n", [101, 300, 3000])
-def test_many_groups_leave_a_tenth_of_the_directions_out_of_the_level(n):
-    """Of those that are determined by two samples each."""
+def test_for_similarity_a_quarter_of_the_directions_is_flattened(n):
+    """Of those that are determined by two samples each; without a filter."""
     X = raw(n)
     _, _, variance, _ = flattened(X)
     determined = min(n // 2, D)
-    expected = variance[int(0.9 * determined) - 1]
-    for k in ("many", 10**6):
-        assert Whitening(power="auto", n_groups=k).fit(X).level_ == pytest.approx(expected)
+    whitening = Whitening(power="auto", n_groups="many").fit(X)
+    assert whitening.level_ == pytest.approx(variance[determined // 4])
+    assert (whitening.power_, whitening.noise_) == (1, 0)
+    most = variance[int(0.9 * determined) - 1]  # of a number, up to nine tenths
+    assert Whitening(power="auto", n_groups=10**6).fit(X).level_ == pytest.approx(most)
 
 
 @pytest.mark.parametrize("n", [2, 3, 30])
