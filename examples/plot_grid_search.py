@@ -221,4 +221,4 @@ Saved in the current folder:
 Try next:
   your own texts        joblib.load("best_pipeline.joblib").transform(["a text", "another"])
   without grades        skcalib compare minilm your_texts.txt --save pipeline.joblib
-  each part, explained  docs/user_guide.md; by task: docs/tasks/index.md""")
+  each part, explained  docs/user_guide.md; by task: docs/index.md""")

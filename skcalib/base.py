@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 import joblib
 import numpy as np
@@ -43,19 +43,6 @@ def estimator(cls: type[T]) -> type[T]:
     return dataclass(eq=False, repr=False)(cls)
 
 
-class NotHere:
-    """A method that users of other libraries call, which raises an error with what to use."""
-
-    def __init__(self, instead: str) -> None:
-        self.instead = instead
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: Any, owner: type) -> NoReturn:
-        raise AttributeError(f"{owner.__name__} has no method {self.name}. {self.instead}")
-
-
 # Classes in files of skops with estimators of skcalib, for ``skops.io.load(trusted=)`` and
 # ``mlflow.sklearn.log_model(skops_trusted_types=)``. Estimators enter themselves; the others
 # are what they keep when fitted.
@@ -71,7 +58,7 @@ TRUSTED_TYPES = [
     "skcalib.encoders.model.declared.Declared",
     "skcalib.encoders.recipe.Recipe",
     "skcalib.encoders.store.VectorStore",
-    "skcalib.model_selection._self_retrieval.SelfRetrieval",
+    "skcalib.model_selection.self_retrieval.SelfRetrieval",
     "skcalib.similarity.answers.Asked",
     "skcalib.similarity.classifier.rejection.Standard",
     "skcalib.similarity.null.PairCounts",
