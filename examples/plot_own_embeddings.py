@@ -23,11 +23,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from sklearn.feature_extraction.text import CountVectorizer
+from transformers import AutoModel, AutoTokenizer
 
 from skcalib import Whitening
 from skcalib.datasets import fetch_sts, load_toy_sts, minilm_path
 from skcalib.export import to_torch
-from skcalib.inspection import CosineDisplay, word_embeddings
+from skcalib.inspection import CosineDisplay
 from skcalib.metrics import spearman
 
 if os.environ.get("SKCALIB_DATA"):
@@ -35,10 +36,12 @@ if os.environ.get("SKCALIB_DATA"):
 else:
     pairs, grades = load_toy_sts(return_X_y=True)
 
-word_vectors, words = word_embeddings(minilm_path())
-first = {word: i for i, word in reversed(list(enumerate(words)))}  # some occur twice
-counts = CountVectorizer(vocabulary=list(first)).transform(pairs.ravel())
-averages = counts @ word_vectors[list(first.values())] / np.maximum(counts.sum(axis=1), 1)
+model = AutoModel.from_pretrained(minilm_path())
+word_vectors = model.get_input_embeddings().weight.detach().numpy()
+vocabulary = AutoTokenizer.from_pretrained(minilm_path()).get_vocab()
+rows = {word: row for word, row in vocabulary.items() if word.isalpha()}  # no pieces
+counts = CountVectorizer(vocabulary=list(rows)).transform(pairs.ravel())
+averages = counts @ word_vectors[list(rows.values())] / np.maximum(counts.sum(axis=1), 1)
 folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 path = Path(folder.name) / "vectors.npy"
 np.save(path, np.asarray(averages, dtype=np.float32))

@@ -35,10 +35,10 @@ from sklearn.covariance import LedoitWolf
 from sklearn.model_selection import KFold, ValidationCurveDisplay, cross_val_score
 from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import Pipeline
+from transformers import AutoTokenizer
 
 from skcalib import BertEncoder, BiEncoder, Whitening
 from skcalib.datasets import fetch_sts, load_toy_sts, minilm_path
-from skcalib.inspection import word_embeddings
 
 if os.environ.get("SKCALIB_DATA"):
     name = "STS-B dev"
@@ -130,7 +130,9 @@ def same_kind(X):
 
 sentences = np.random.default_rng(0).permutation(np.unique(pairs.astype(str)))
 aside, sentences = np.split(sentences, [len(sentences) // 3])
-words = [w for w in word_embeddings(minilm_path())[1] if w.isalpha() and len(w) > 2]
+vocabulary = AutoTokenizer.from_pretrained(minilm_path()).get_vocab()
+words = sorted(vocabulary, key=vocabulary.get)  # BERT's rows are by decreasing frequency
+words = [word for word in words if word.isalpha() and len(word) > 2]
 words = [w for w in words[:5000] if w not in set(things)]
 for label, layer in (("embedding layer", 0), ("last layer, fine-tuned", -1)):
     encoder = BertEncoder(minilm_path(), layers=layer, memory=memory).fit(things)

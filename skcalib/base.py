@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 import joblib
 import numpy as np
@@ -41,19 +41,6 @@ T = TypeVar("T")
 def estimator(cls: type[T]) -> type[T]:
     """Decorate a class as a dataclass whose fields are the parameters of an estimator."""
     return dataclass(eq=False, repr=False)(cls)
-
-
-class NotHere:
-    """A method that users of other libraries call, which raises an error with what to use."""
-
-    def __init__(self, instead: str) -> None:
-        self.instead = instead
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: Any, owner: type) -> NoReturn:
-        raise AttributeError(f"{owner.__name__} has no method {self.name}. {self.instead}")
 
 
 # Classes in files of skops with estimators of skcalib, for ``skops.io.load(trusted=)`` and

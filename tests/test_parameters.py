@@ -45,21 +45,6 @@ def test_a_value_that_belongs_elsewhere_is_refused_with_the_place():
         skcalib.evaluation.evaluate_labeled([TextEncoder(print)], ["a", "b"], [0, 1])
 
 
-@pytest.mark.parametrize(
-    ("kind", "method", "instead"),
-    [
-        ("BertEncoder", "encode", "fit_transform"),
-        ("TextEncoder", "encode", "fit_transform"),
-    ],
-)
-def test_a_method_of_other_libraries_is_refused_with_the_name_here(kind, method, instead):
-    encoder = getattr(skcalib, kind)("minilm")
-    assert not hasattr(encoder, method)
-    assert hasattr(encoder, instead)
-    with pytest.raises(AttributeError, match=rf"{kind} has no method {method}\. .*{instead}"):
-        getattr(encoder, method)(["a"])
-
-
 METHODS = [
     (name, method)
     for name in OF_VECTORS

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from skcalib.base import NotHere, VersionedState
+from skcalib.base import VersionedState
 from skcalib.inputs.labels import is_missing, plain
 
 Block = tuple[list[str], np.ndarray]  # distinct texts, and the index of each text in them
@@ -29,8 +29,6 @@ class TextTransformer(
     TextInput, ClassNamePrefixFeaturesOutMixin, TransformerMixin, VersionedState, BaseEstimator
 ):
     """Base of a transformer from texts to vectors."""
-
-    encode = NotHere("Use fit_transform(texts), and then transform for further texts.")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -7,11 +7,9 @@ The displays follow scikit-learn's: ``from_estimator`` or ``from_vectors`` makes
 
 from skcalib.inspection._displays import CosineDisplay, SpectrumDisplay
 from skcalib.inspection._token_similarity import TokenSimilarityDisplay
-from skcalib.inspection._words import word_embeddings
 
 __all__ = [
     "CosineDisplay",
     "SpectrumDisplay",
     "TokenSimilarityDisplay",
-    "word_embeddings",
 ]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
-from sklearn.base import BaseEstimator
 
 from skcalib.base import import_package
 from skcalib.inputs.vectors import check_vectors, unit_rows
@@ -21,115 +18,15 @@ if TYPE_CHECKING:
 ROWS_OF_COSINES = 1000
 
 
-@dataclass(eq=False, repr=False)
-class Display:
-    """Base of the displays, which draw what they hold in ``_draw``."""
-
-    name: str | None = field(default=None, kw_only=True)
-
-    _draw: ClassVar[Callable[..., None]]
-
-    def plot(self, ax: Axes | None = None, **kwargs: Any) -> Self:
-        """Draw again.
-
-        Parameters
-        ----------
-        ax, **kwargs
-            As for the method that made the display.
-
-        Returns
-        -------
-        display : object of this class
-        """
-        if ax is None:
-            pyplot = import_package("matplotlib", "matplotlib.pyplot")
-            ax = pyplot.subplots(layout="constrained")[1]
-        self.ax_ = ax
-        self.figure_ = ax.figure
-        self._draw(ax, kwargs)
-        if ax.get_legend_handles_labels()[0]:
-            ax.legend()
-        return self
+def axes_or_new(ax: Axes | None) -> Axes:
+    """Return the axes, or those of a new figure if they are None."""
+    if ax is not None:
+        return ax
+    pyplot = import_package("matplotlib", "matplotlib.pyplot")
+    return pyplot.subplots(layout="constrained")[1]
 
 
-@dataclass(eq=False, repr=False)
-class _VectorDisplay(Display):
-    """Base of the displays of vectors, which come from an estimator or directly.
-
-    A display measures vectors in ``_measure``, which returns the arguments of its constructor.
-    """
-
-    _measure: ClassVar[Callable[..., tuple]]
-
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator: BaseEstimator,
-        X: Any,
-        *,
-        name: str | None = None,
-        ax: Axes | None = None,
-        **kwargs: Any,
-    ) -> Self:
-        """Draw the vectors that a fitted estimator returns.
-
-        Parameters
-        ----------
-        estimator : fitted estimator
-            With ``transform``, such as a pipeline of `BertEncoder` and `Whitening`.
-        X : array-like
-            Its input: texts, or vectors for a calibrator alone.
-        name : str or None, default=None
-            For the legend; None uses the name of the estimator's class.
-        ax, **kwargs
-            As in `from_vectors`.
-
-        Returns
-        -------
-        display : object of this class
-        """
-        name = type(estimator).__name__ if name is None else name
-        return cls.from_vectors(estimator.transform(X), name=name, ax=ax, **kwargs)
-
-    @classmethod
-    def from_vectors(
-        cls,
-        X: ArrayLike,
-        *,
-        name: str | None = None,
-        ax: Axes | None = None,
-        **kwargs: Any,
-    ) -> Self:
-        """Draw vectors.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, d)
-            Vectors. `SpectrumDisplay` needs one that is not zero. `CosineDisplay` uses at most
-            1000, evenly spaced.
-        name : str or None, default=None
-            For the legend.
-        ax : matplotlib Axes or None, default=None
-            Where to draw; None makes a new figure.
-        **kwargs
-            Passed to matplotlib's drawing function.
-
-        Returns
-        -------
-        display : object of this class
-
-        Raises
-        ------
-        ImportError
-            If matplotlib is missing.
-        ValueError
-            If vectors are not finite.
-        """
-        return cls(*cls._measure(X), name=name).plot(ax, **kwargs)
-
-
-@dataclass(eq=False, repr=False)
-class SpectrumDisplay(_VectorDisplay):
+class SpectrumDisplay:
     """Singular values of a set of vectors, relative to the largest.
 
     A spectrum that falls steeply means that a few directions decide every cosine; the spectrum
@@ -162,24 +59,89 @@ class SpectrumDisplay(_VectorDisplay):
     True
     """
 
-    singular_values: np.ndarray
+    def __init__(self, singular_values: np.ndarray, *, name: str | None = None) -> None:
+        self.singular_values = singular_values
+        self.name = name
 
-    @staticmethod
-    def _measure(X: ArrayLike) -> tuple[np.ndarray]:
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, *, name: str | None = None, **kwargs: Any
+    ) -> Self:
+        """Draw the vectors that a fitted estimator returns.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            With ``transform``, such as a pipeline of `BertEncoder` and `Whitening`.
+        X : array-like
+            Its input: texts, or vectors for a calibrator alone.
+        name : str or None, default=None
+            For the legend; None uses the name of the estimator's class.
+        **kwargs
+            As for `from_vectors`.
+
+        Returns
+        -------
+        display : SpectrumDisplay
+        """
+        name = type(estimator).__name__ if name is None else name
+        return cls.from_vectors(estimator.transform(X), name=name, **kwargs)
+
+    @classmethod
+    def from_vectors(cls, X: ArrayLike, *, name: str | None = None, **kwargs: Any) -> Self:
+        """Draw vectors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, d)
+            Vectors, at least one of them not zero.
+        name : str or None, default=None
+            For the legend.
+        **kwargs
+            As for `plot`.
+
+        Returns
+        -------
+        display : SpectrumDisplay
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is missing.
+        ValueError
+            If vectors are not finite, or all of them are zero.
+        """
         vectors = check_vectors(X)
         if not vectors.any():
             raise ValueError("SpectrumDisplay got vectors that are all zero; drop them.")
-        return (linalg.svdvals(vectors),)
+        return cls(linalg.svdvals(vectors), name=name).plot(**kwargs)
 
-    def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:
+    def plot(self, ax: Axes | None = None, **kwargs: Any) -> Self:
+        """Draw again.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Where to draw; None makes a new figure.
+        **kwargs
+            Passed to matplotlib's ``plot``.
+
+        Returns
+        -------
+        display : SpectrumDisplay
+        """
+        self.ax_ = ax = axes_or_new(ax)
+        self.figure_ = ax.figure
         relative = self.singular_values / self.singular_values[0]
         style = {"label": self.name, **kwargs}
         (self.line_,) = ax.plot(np.arange(1, len(relative) + 1), relative, **style)
         ax.set(xlabel="number", ylabel="singular value / largest", yscale="log")
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend()
+        return self
 
 
-@dataclass(eq=False, repr=False)
-class CosineDisplay(_VectorDisplay):
+class CosineDisplay:
     """Histogram of the cosines between vectors of different texts.
 
     Vectors in a narrow cone have cosines near 1 whatever the texts mean; the cosines of
@@ -210,21 +172,77 @@ class CosineDisplay(_VectorDisplay):
     True
     """
 
-    cosines: np.ndarray
+    def __init__(self, cosines: np.ndarray, *, name: str | None = None) -> None:
+        self.cosines = np.clip(cosines, -1, 1)  # rounding would put some outside the bins
+        self.name = name
 
-    def __post_init__(self) -> None:
-        self.cosines = np.clip(self.cosines, -1, 1)  # rounding would put some outside the bins
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, *, name: str | None = None, **kwargs: Any
+    ) -> Self:
+        """Draw the cosines of vectors that a fitted estimator returns.
 
-    @staticmethod
-    def _measure(X: ArrayLike) -> tuple[np.ndarray]:
+        Parameters
+        ----------
+        estimator, X, name, **kwargs
+            As for `SpectrumDisplay.from_estimator`.
+
+        Returns
+        -------
+        display : CosineDisplay
+        """
+        name = type(estimator).__name__ if name is None else name
+        return cls.from_vectors(estimator.transform(X), name=name, **kwargs)
+
+    @classmethod
+    def from_vectors(cls, X: ArrayLike, *, name: str | None = None, **kwargs: Any) -> Self:
+        """Draw the cosines of vectors.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, d)
+            Vectors, of which at most 1000 are used, evenly spaced.
+        name, **kwargs
+            As for `SpectrumDisplay.from_vectors`.
+
+        Returns
+        -------
+        display : CosineDisplay
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is missing.
+        ValueError
+            If vectors are not finite.
+        """
         vectors = check_vectors(X, ensure_min_samples=2)
         n = len(vectors)
-        vectors = vectors[np.linspace(0, n - 1, min(n, ROWS_OF_COSINES)).astype(int)]
-        unit, _ = unit_rows(vectors)
-        return ((unit @ unit.T)[np.triu_indices(len(unit), 1)],)
+        unit, _ = unit_rows(vectors[np.linspace(0, n - 1, min(n, ROWS_OF_COSINES)).astype(int)])
+        cosines = (unit @ unit.T)[np.triu_indices(len(unit), 1)]
+        return cls(cosines, name=name).plot(**kwargs)
 
-    def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:
+    def plot(self, ax: Axes | None = None, **kwargs: Any) -> Self:
+        """Draw again.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Where to draw; None makes a new figure.
+        **kwargs
+            Passed to matplotlib's ``hist``.
+
+        Returns
+        -------
+        display : CosineDisplay
+        """
+        self.ax_ = ax = axes_or_new(ax)
+        self.figure_ = ax.figure
         # Fixed bins, so that overlaid histograms compare.
-        style = {"bins": np.linspace(-1, 1, 101), "density": True, "alpha": 0.6, **kwargs}
-        self.bars_ = ax.hist(self.cosines, **{"label": self.name, **style})[2]
+        bins = np.linspace(-1, 1, 101)
+        style = {"label": self.name, "bins": bins, "density": True, "alpha": 0.6, **kwargs}
+        self.bars_ = ax.hist(self.cosines, **style)[2]
         ax.set(xlabel="cosine of two different texts", ylabel="density")
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend()
+        return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -12,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.calibration.step import flat, linear_map
 from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, recipe_of
 from skcalib.encoders.recipe import POOLINGS
-from skcalib.inspection._displays import Display
+from skcalib.inspection._displays import axes_or_new
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 MEANS = tuple(name for name, how in POOLINGS.items() if how.token is None and not how.maximum)
 
 
-@dataclass(eq=False, repr=False)
-class TokenSimilarityDisplay(Display):
+class TokenSimilarityDisplay:
     """What each pair of words contributes to the cosine of two texts.
 
     With a pooling that is a mean, and linear steps behind it, the cosine *is* a sum over pairs
@@ -69,9 +67,18 @@ class TokenSimilarityDisplay(Display):
     True
     """
 
-    contributions: np.ndarray
-    words_a: list[str]
-    words_b: list[str]
+    def __init__(
+        self,
+        contributions: np.ndarray,
+        words_a: list[str],
+        words_b: list[str],
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.contributions = contributions
+        self.words_a = words_a
+        self.words_b = words_b
+        self.name = name
 
     @classmethod
     def from_texts(
@@ -81,7 +88,6 @@ class TokenSimilarityDisplay(Display):
         b: str,
         *,
         name: str | None = None,
-        ax: Axes | None = None,
         **kwargs: Any,
     ) -> Self:
         """Explain the cosine of two texts, and draw it.
@@ -98,10 +104,8 @@ class TokenSimilarityDisplay(Display):
             those of all windows.
         name : str or None, default=None
             Before the cosine in the title.
-        ax : matplotlib Axes or None, default=None
-            Where to draw; None makes a new figure.
         **kwargs
-            Passed to ``imshow``.
+            As for `plot`.
 
         Returns
         -------
@@ -130,7 +134,7 @@ class TokenSimilarityDisplay(Display):
             which = a if scale[0] == 0 else b
             raise ValueError(f"The vector of {which!r:.60} is zero, so it has no cosine.")
         contributions = (first.terms / scale[0]) @ (second.terms / scale[1]).T
-        return cls(contributions, first.words, second.words, name=name).plot(ax, **kwargs)
+        return cls(contributions, first.words, second.words, name=name).plot(**kwargs)
 
     @property
     def similarity(self) -> float:
@@ -142,7 +146,22 @@ class TokenSimilarityDisplay(Display):
         """Contributions of the words of each text, (n_words_a,) and (n_words_b,)."""
         return self.contributions.sum(axis=1), self.contributions.sum(axis=0)
 
-    def _draw(self, ax: Axes, kwargs: dict[str, Any]) -> None:
+    def plot(self, ax: Axes | None = None, **kwargs: Any) -> Self:
+        """Draw again.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Where to draw; None makes a new figure.
+        **kwargs
+            Passed to matplotlib's ``imshow``.
+
+        Returns
+        -------
+        display : TokenSimilarityDisplay
+        """
+        self.ax_ = ax = axes_or_new(ax)
+        self.figure_ = ax.figure
         largest = np.abs(self.contributions).max()
         limits = {} if "norm" in kwargs else {"vmin": -largest, "vmax": largest}
         style = {"cmap": "RdBu_r", **limits, **kwargs}
@@ -156,7 +175,8 @@ class TokenSimilarityDisplay(Display):
         ax.set_xticks(range(len(columns)), columns, rotation=90)
         title = f"cosine {self.similarity:.2f}"
         ax.set_title(title if self.name is None else f"{self.name}: {title}")
-        self.colorbar_ = self.figure_.colorbar(self.image_, ax=ax, label="contribution")
+        self.colorbar_ = ax.figure.colorbar(self.image_, ax=ax, label="contribution")
+        return self
 
 
 class _Terms(NamedTuple):

@@ -15,7 +15,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
 from skcalib import BertEncoder, CalibrationSearch, Whitening
 from skcalib.export import save_onnx, save_sentence_transformer
-from skcalib.inspection import word_embeddings
 
 END = "<|endoftext|>"
 SMALL = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4}
@@ -189,7 +188,7 @@ def test_a_store_of_a_decoder_has_the_last_token_too(save_model, texts, tmp_path
 @pytest.mark.parametrize(
     ("name", "end"), [("GPT2LMHeadModel", "last"), ("T5EncoderModel", "cls")]
 )
-def test_search_and_inspect(name, end, save_model, words):
+def test_search(name, end, save_model, words):
     rng = np.random.default_rng(0)
     folder = save_model(name)
     texts = [" ".join(rng.choice(words, size=7)) for _ in range(40)]
@@ -197,7 +196,6 @@ def test_search_and_inspect(name, end, save_model, words):
     assert np.isfinite(search.transform(["dog", ""])).all()
     sink = {"mean_without_first"} if end == "last" else set()
     assert {*search.cv_results_["pooling"]} == {"mean", "max", "zipf", end, *sink}
-    assert set(word_embeddings(folder)[1]) >= set(words[1:])
 
 
 @pytest.mark.parametrize(

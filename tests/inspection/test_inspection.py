@@ -7,11 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcalib import BertEncoder, Whitening
-from skcalib.inspection import (
-    CosineDisplay,
-    SpectrumDisplay,
-    word_embeddings,
-)
+from skcalib.inspection import CosineDisplay, SpectrumDisplay
 
 DISPLAYS = [CosineDisplay, SpectrumDisplay]
 
@@ -33,35 +29,6 @@ def cone():
     """Vectors in a narrow cone, with a steep spectrum."""
     rng = np.random.default_rng(0)
     return rng.normal(size=(300, 6)) * 2.0 ** -np.arange(6) + 3
-
-
-def test_word_embeddings_are_rows_of_the_matrix_by_rank(make_bert, tmp_path):
-    whole = [f"{'zyx'[i % 3]}word{i}" for i in range(40)]  # in no alphabetical order
-    vocabulary = [*whole[:20], "##s", *whole[20:], "##ing"]
-    folder = make_bert(tmp_path / "pieces", words=vocabulary)
-    vectors, words = word_embeddings(folder)
-    assert words == whole
-    from transformers import AutoModel
-
-    matrix = AutoModel.from_pretrained(folder).get_input_embeddings().weight.detach().numpy()
-    assert_array_equal(vectors, matrix[[*range(9, 29), *range(30, 50)]])
-
-
-def test_an_alphabetical_vocabulary_tells_no_ranks(make_bert, tmp_path):
-    folder = make_bert(tmp_path / "alphabetical", words=[f"a{c}" for c in "bcdefghijklmnopqrs"])
-    with pytest.raises(ValueError, match="not sorted by frequency"):
-        word_embeddings(folder)
-    with pytest.raises(TypeError, match="model is of type BertEncoder; expected a folder or"):
-        word_embeddings(BertEncoder(folder))
-
-
-def test_whitening_lifts_the_bias_of_frequency_from_minilms_words(minilm):
-    vectors, words = word_embeddings(minilm)
-    assert words[:3] == ["the", "of", "and"]
-    # The 500 most frequent words lie nearer to the origin than others, but not after whitening.
-    for X, nearer in ((vectors, True), (Whitening().fit_transform(vectors), False)):
-        norms = np.linalg.norm(X[:5000], axis=1)
-        assert (1 - norms[:100].mean() / norms[100:].mean() > 0.05) == nearer
 
 
 @pytest.mark.parametrize("display", DISPLAYS)

@@ -35,6 +35,8 @@ from skcalib import (
     ZeroShotClassifier,
     clear_caches,
 )
+from skcalib.cli.compare import by_labels, compared, recommended, steps_for
+from skcalib.inputs.texts import distinct
 from skcalib.monitoring import shift
 from skcalib.statistics.bootstrap import interval, leads
 
@@ -230,6 +232,17 @@ def lead_where_few_change(source, n):
     return 0.025, any(d.is_gain for d in leads(values * changed[:, groups], groups, seed))
 
 
+def recommendation_by_chance(source, n):
+    """Of `skcalib compare`, for labels that say nothing; copies have one label."""
+    X = source.fitted(n)
+    alike = np.arange(len(X)) // (COPIES if source.kind in ("copied", "near") else 1)
+    codes = distinct(source.rng.integers(4, size=len(X))[alike].tolist())[1]
+    order = source.rng.permutation(len(X))
+    folds, kept = by_labels(X[order], codes[order])
+    rows = compared(folds, steps_for(folds, 4, by_labels=True), alike[order][kept])
+    return 0.05, recommended(rows) is not rows[0]
+
+
 NUMBERS = {
     name: value
     for name, value in [*globals().items()]
@@ -245,6 +258,7 @@ COUNT_NEAR_COPIES = (
     lead_of_the_best_of_many,
     lead_over_one_that_is_constant,
     lead_where_few_change,
+    recommendation_by_chance,
 )
 
 MORE_DRAWS = {shift_false_alarm: 10}  # times as many, of a rare event
