@@ -54,7 +54,7 @@ def _where_wide(is_shipped: bool, vectors: Vectors) -> bool:
 
 
 def not_trained(is_shipped: bool, vectors: Vectors) -> bool:
-    """Whether vectors are not an output trained for cosines, of which the neutral power is 0.
+    """Whether the vectors come from a layer that was not trained for similarity.
 
     There a strong whitening amplifies what is unique to each text, which the score rewards,
     and loses topics, which the score cannot see.

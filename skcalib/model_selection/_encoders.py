@@ -135,10 +135,10 @@ def _states(shipped: BertEncoder, poolings: Sequence[str], layers: Any) -> list[
     """Pairs of pooling and layer to try."""
     backbone = backbone_of(shipped)
     n_layers = backbone.n_layers
-    asked = [*range(n_layers + 1)] if layers is None else _listed(layers)
-    for state in product(poolings, asked):
+    listed = [*range(n_layers + 1)] if layers is None else _listed(layers)
+    for state in product(poolings, listed):
         check_params(_at(state, shipped))
-    resolved = [resolve_layers(layer, n_layers) for layer in asked]
+    resolved = [resolve_layers(layer, n_layers) for layer in listed]
     indices = [several if len(several) > 1 else several[0] for several in resolved]
     roles = {"auto": shipped.pooling_} | ({"cls": "last"} if backbone.is_causal else {})
     named = (roles.get(name, name) for name in poolings)

@@ -184,14 +184,14 @@ class SimilarityScale(VersionedState, BaseEstimator):
             if calibration is None:
                 _warn_if_fitted(X)
             n_rows = min(n_texts, len(X))
-            rows, own = unit_rows(X[drawn[:n_rows]])[0], drawn[:n_rows]
+            rows, left_out = unit_rows(X[drawn[:n_rows]])[0], drawn[:n_rows]
             pair, new = count_pairs(rows), MUTUAL
         else:
             n_rows, new = min(n_texts, len(queries)), 1
             columns = unit_rows(X[drawn[: max(self.n_pairs // n_rows, 1)]])[0]
             rows = unit_rows(queries[rng.permutation(len(queries))[:n_rows]])[0]
-            own, pair = np.full(n_rows, -1), count_pairs(rows, columns)
-        best = best_of_others(rows.astype(np.float32), own, X)
+            left_out, pair = np.full(n_rows, -1), count_pairs(rows, columns)
+        best = best_of_others(rows.astype(np.float32), left_out, X)
         return self._keep(pair, PairCounts.of(best, new))
 
     def _fitted_rows(self, X: Any) -> tuple[np.ndarray, Any]:
@@ -228,7 +228,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         if len(X) < FOLDS:
             raise ValueError(
                 f"SimilarityScale got {len(X)} distinct vectors and a calibration, whose fit "
-                f"leaves out two fifths of them; expected {FOLDS} or more, better some hundred."
+                f"leaves out two fifths of them; expected {FOLDS} or more, better hundreds."
             )
         drawn = np.random.default_rng(0).permutation(len(X))[: self._n_texts]
         counts, best = [], []

@@ -35,7 +35,7 @@ class Flattening(Whitening):
 
 
 class TextSpace:
-    """The space of an encoder of texts and, if it is asked for, of a whitening behind it.
+    """The space of an encoder of texts and of a whitening behind it, if there is one.
 
     ``encoder`` is any encoder of texts, see `as_encoder`. A clone of it is fitted; a
     ``FrozenEstimator`` keeps its fit. Texts without content, see `encode`, have zero vectors.
@@ -121,7 +121,7 @@ class TextSpace:
             raise ValueError(
                 f"Got n_samples={len(vectors)} distinct texts, {len(content)} of them with "
                 "content for the encoder; expected at least two with different vectors. Fit on "
-                "more texts, better some hundred."
+                "more texts, better a few hundred."
             )
         if is_one or calibrates(self.encoder):
             return vectors
@@ -131,8 +131,8 @@ class TextSpace:
 
     def vectors(self, texts: list[str]) -> np.ndarray:
         """Return the vectors of texts in float64, zero for texts without content."""
-        found, silent = encode(self.encoder, texts)
-        vectors = np.asarray(found, np.float64)
+        encoded, silent = encode(self.encoder, texts)
+        vectors = np.asarray(encoded, np.float64)
         if self._map is not None:
             vectors = self._map.apply(vectors)
         return np.where(silent[:, None], 0.0, vectors) if silent.any() else vectors

@@ -170,11 +170,11 @@ def nearest_class(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
     return nearness(texts, means).argmax(axis=1)
 
 
-def _kappa(some: np.ndarray, others: np.ndarray) -> float:
+def _kappa(first: np.ndarray, second: np.ndarray) -> float:
     """Agreement of two assignments of texts to classes, beyond that of chance; 1 if equal."""
-    if (some == others).all():
+    if (first == second).all():
         return 1.0
-    n = max(some.max(), others.max()) + 1
-    shares = [np.bincount(codes, minlength=n) / len(codes) for codes in (some, others)]
+    n = max(first.max(), second.max()) + 1
+    shares = [np.bincount(codes, minlength=n) / len(codes) for codes in (first, second)]
     by_chance = shares[0] @ shares[1]
-    return float((np.mean(some == others) - by_chance) / (1 - by_chance))
+    return float((np.mean(first == second) - by_chance) / (1 - by_chance))
