@@ -41,14 +41,13 @@ print(f"{len(sentences)} sentences of {name}")
 # %%
 # The folder of this model declares its pooling, so the model was fine-tuned for it, and
 # the search would keep its layer and pooling. We ask for others, as it asks itself for a
-# model that declares nothing: it then tries every layer with four poolings, raw and
-# calibrated by ``Whitening(power="auto")``. It keeps the layer and
-# pooling of the raw model unless another choice is clearly better, where the best of many must
-# lead by more than the chance of many; on that layer it also tries simpler steps. ``memory``
-# keeps the results of the model, so that each text passes through it once. Both scores are mean
-# reciprocal ranks (MRR) times 100: 100 means that the right part always comes first. ``score``
-# picks the calibration. ``halves`` picks layer and pooling: it is the split-half score, for
-# which the odd words of a text must find its even words.
+# model that declares nothing: it then tries every layer with four poolings, raw and calibrated.
+# It keeps the model as it is unless another choice is better by both kinds of the score, where
+# the best of many must lead by more than the chance of many. ``memory`` keeps the results of
+# the model, so that each text passes through it once. The scores are mean reciprocal ranks
+# (MRR): 1 means that the right part always comes first. For ``halves``, the split-half score,
+# the odd words of a text must find its even words. For ``thinned``, a copy that lost most of
+# its words must find the text.
 
 folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 memory = folder.name  # a folder of your own would be kept
@@ -58,7 +57,7 @@ encoder = BertEncoder(minilm_path(), memory=memory)
 search = CalibrationSearch(encoder, pooling=poolings).fit(sentences)
 print(f"Calibrated in {time.perf_counter() - start:.0f} s.\n")
 results = pd.DataFrame(search.cv_results_)
-shown = ["pooling", "layers", "candidate", "score", "halves"]
+shown = ["pooling", "layers", "candidate", "halves", "thinned"]
 print(results.sort_values("halves", ascending=False)[shown].head(8).round(3))
 print(f"\n{search.reason_}\n{search.best_estimator_['calibrate']}")
 
@@ -99,8 +98,7 @@ print(f"chosen without labels  {chosen:5.1f}")
 assert chosen > raw - 0.3
 
 # %%
-# On the toy set whitening gains beyond chance, and the grades agree. On STS-B the search sees
-# no gain, and keeps the raw model. If you have grades, use them to decide.
+# The search sees no gain, and keeps the raw model. If you have grades, use them to decide.
 #
 # The split-half score also separates good layers and poolings from bad ones. Each point below
 # is one combination of layer and pooling, with raw vectors: its split-half score, and its score

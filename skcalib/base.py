@@ -58,7 +58,7 @@ TRUSTED_TYPES = [
     "skcalib.encoders.model.declared.Declared",
     "skcalib.encoders.recipe.Recipe",
     "skcalib.encoders.store.VectorStore",
-    "skcalib.model_selection._self_retrieval.SelfRetrieval",
+    "skcalib.model_selection.self_retrieval.SelfRetrieval",
     "skcalib.similarity.answers.Asked",
     "skcalib.similarity.classifier.rejection.Standard",
     "skcalib.similarity.null.PairCounts",

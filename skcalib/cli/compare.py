@@ -27,9 +27,9 @@ from skcalib.evaluation._labeled import r_precisions
 from skcalib.export._writing import written_whole
 from skcalib.inputs.texts import distinct
 from skcalib.inputs.vectors import unit_rows
-from skcalib.model_selection._encoders import folder_for, quiet
-from skcalib.model_selection._self_retrieval import FEWEST_TEXTS, views_of
-from skcalib.model_selection._views import near_duplicates
+from skcalib.model_selection.encoders import folder_for, quiet
+from skcalib.model_selection.self_retrieval import FEWEST_TEXTS, views_of
+from skcalib.model_selection.views import near_duplicates
 from skcalib.statistics.bootstrap import Difference, leads
 
 KEPT = 128  # dimensions of the PCA

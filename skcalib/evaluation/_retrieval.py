@@ -24,7 +24,7 @@ from skcalib.evaluation._beir import read_beir
 from skcalib.evaluation._score_table import ScoreTable, checked_encoders
 from skcalib.inputs.texts import as_texts
 from skcalib.inputs.vectors import comparable, unit_rows
-from skcalib.model_selection._views import near_duplicates
+from skcalib.model_selection.views import near_duplicates
 from skcalib.similarity.n_grams import sparse_products
 from skcalib.statistics.bootstrap import interval
 

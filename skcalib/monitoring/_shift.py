@@ -24,6 +24,8 @@ NEAREST = 16
 # Cosine about the mean of near-copies, such as a typing error or another number; others of one
 # topic reach it rarely.
 NEAR = 0.95
+# Share of the new texts from which a family of near copies is worth a line.
+LEAST_FAMILY = 0.1
 # Sums of values about their mean, a Brownian bridge, exceed this in one case of a hundred.
 BRIDGE = 1.63
 
@@ -50,12 +52,17 @@ class Shift:
         Share of new vectors among the 16 nearest of all to each new vector, the r-th nearest
         with weight 1 / r. About ``n_new / (n_fitted + n_new)`` where nothing is new, and 1 for
         a text of a new topic.
+    family : ndarray of int
+        Rows of the new vectors that are near copies of one of them, which has the most; empty
+        if they are less than a tenth of the new ones, or not twice as frequent as among the
+        fitted. Near copies count as one in `p_value`.
     """
 
     mean_distance: float
     mahalanobis_ratio: float
     p_value: float
     novelty: np.ndarray = field(repr=False)
+    family: np.ndarray = field(repr=False)
 
     @property
     def is_shifted(self) -> bool:
@@ -125,8 +132,14 @@ class Shift:
         - How do I reset my password?
         """
         check_consistent_length(self.novelty, texts, when)
+        copies = []
+        if len(self.family):
+            copies = [
+                f"Near copies of one text are {len(self.family)} of {len(texts)}, such as:",
+                f"- {texts[self.family[0]]}",
+            ]
         if self.start is None:
-            return f"No change is seen: p = {self.p_value:.4g}."
+            return "\n".join([f"No change is seen: p = {self.p_value:.4g}.", *copies])
         place = f"row {self.start}" + ("" if when is None else f", {when[self.start]}")
         order = np.argsort(-self.novelty, kind="stable")
         newest = [texts[i] for i in order[: max(n_texts, len(order) // 10)]]
@@ -138,6 +151,7 @@ class Shift:
                 f"Words: {', '.join(_words_of(newest, fitted_texts, n_words))}.",
                 "Most unlike the fitted texts:",
                 *(f"- {text}" for text in [*shown][:n_texts]),
+                *copies,
             ]
         )
 
@@ -226,7 +240,25 @@ def shift(whitening: Whitening, X: Any, fitted: Any) -> Shift:
     square = delta @ delta / np.trace(old.covariance()) - chance
     about_old = replace(new, scatter=new.scatter + new.n * np.outer(delta, delta))
     ratio = _mean_length(about_old, linear) / _mean_length(old, linear)
-    return Shift(float(np.sqrt(max(square, 0.0))), float(ratio), p_value, novelty)
+    return Shift(
+        float(np.sqrt(max(square, 0.0))),
+        float(ratio),
+        p_value,
+        novelty,
+        _family(X, fitted, old.mean),
+    )
+
+
+def _family(new: np.ndarray, fitted: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return the rows of the largest family of near copies, if it is one of the new texts."""
+    units, others = (unit_rows(X - mean)[0].astype(np.float32) for X in (new, fitted))
+    n_copies = np.zeros(len(units), int)
+    for i, j, _ in above(units, NEAR):
+        n_copies += np.bincount(i, minlength=len(units)) + np.bincount(j, minlength=len(units))
+    head = units[n_copies.argmax()]
+    is_copy = units @ head >= NEAR
+    is_new = is_copy.mean() >= max(LEAST_FAMILY, 2 * np.mean(others @ head >= NEAR))
+    return np.flatnonzero(is_copy) if is_new and is_copy.sum() > 1 else np.empty(0, int)
 
 
 def _unlike(rows: np.ndarray, mean: np.ndarray) -> np.ndarray:

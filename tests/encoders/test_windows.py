@@ -217,6 +217,8 @@ def test_bad_parameters_are_named(windowed, params, message):
         windowed(**params)
 
 
+# Of vectors of a random model.
+@pytest.mark.filterwarnings("ignore:The mean of these vectors is between")
 def test_a_search_iterators_and_progress(windowed, words, capsys):
     rng = np.random.default_rng(2)
     texts = [" ".join(rng.choice(words, 40)) for _ in range(60)]

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from searches import of_words, views_of
 
-from skcalib.model_selection._views import Views, compares_layers
-
 ENGLISH = "The old man plays a flute,  and it\trains.\nA dog sleeps."
 
 
@@ -74,17 +72,3 @@ def test_short_texts_and_repeated_ones_are_left_out():
     texts = of_words(198), ["one two three four five", "one two three four five six", CHINESE]
     found = {whole for whole, *_ in views_of([*texts[0], *texts[1], CHINESE[:5], *texts[1]])}
     assert found == {*texts[0], *texts[1][1:]}
-
-
-@pytest.mark.parametrize(("lengths", "are_long"), [((8, 24), True), ((8, 23), False)])
-def test_texts_of_sixteen_words_on_average_are_long(lengths, are_long):
-    texts = [" ".join(f"{i}{j}" for j in range(n)) for i, n in enumerate(lengths * 10)]
-    assert Views(texts, n_texts=100, seed=0).are_long == are_long
-
-
-def test_layers_are_compared_only_if_halves_find_each_other_beyond_chance():
-    n = 100
-    ranks = np.random.default_rng(0).integers(1, n + 1, 100_000)
-    chance = (1 / ranks).mean()
-    assert not compares_layers(chance + 0.02, n)
-    assert compares_layers(chance + 0.04, n)

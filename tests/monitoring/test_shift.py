@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from scipy.stats import kstest, rankdata
 from sklearn.covariance import LedoitWolf
 from sklearn.decomposition import PCA
@@ -225,6 +226,23 @@ def test_a_report_shows_what_is_new_and_since_when(topics):
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         found.report(texts[:-1], old)
     assert "Words: .\n" in found.report(["?"] * 200, old)
+
+
+def test_a_family_of_near_copies_is_named():
+    """Copies count once in the test, which may see no change although they are most texts."""
+    rng = np.random.default_rng(0)
+    fitted, new = rng.normal(size=(300, 30)), rng.normal(size=(200, 30))
+    copies = np.arange(200) % 5 > 0
+    texts = np.where(copies, "a template", "another text")
+    usual = shift(Whitening(power="auto").fit(fitted), new, fitted)
+    assert usual.family.size == 0
+    new[copies] = rng.normal(size=30) + 0.1 * rng.normal(size=(160, 30))
+    found = shift(Whitening(power="auto").fit(fitted), new, fitted)
+    assert_array_equal(found.family, np.flatnonzero(copies))
+    report = found.report(texts, ["a text"])
+    assert report.endswith("Near copies of one text are 160 of 200, such as:\n- a template")
+    known = shift(Whitening(power="auto").fit(new), new, new)
+    assert known.family.size == 0  # as frequent as before
 
 
 def test_sums_of_large_vectors_in_float32_do_not_overflow():

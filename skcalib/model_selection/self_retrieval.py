@@ -12,7 +12,7 @@ from skcalib.base import warn
 from skcalib.compat import Interval, validate_parameter_constraints
 from skcalib.encoders.pipelines import as_encoder, encoded
 from skcalib.inputs.texts import texts_of
-from skcalib.model_selection._views import FEWEST_UNITS, Views, combined
+from skcalib.model_selection.views import FEWEST_UNITS, Views, combined
 
 # With fewer texts than the first, scores are meaningless; with fewer than the second, close
 # candidates cannot be distinguished.

@@ -21,15 +21,6 @@ FEWEST_UNITS = 6
 # Share of the units that a copy with units dropped keeps.
 KEPT = 0.3
 
-# Units of a text, on average, from which halves alone compare the layers of a model that was
-# not trained for similarity: a half of eight words says what a text is about.
-LONG_TEXT = 16
-
-# How far beyond chance halves of the texts must find each other, for layers to be compared. In
-# questions of ten words they hardly do, except by shared words, and a layer that is better at
-# that can lose ten points of R-precision.
-LEAST_HALVES = 0.03
-
 # Largest cosine distance between the sets of units of near-duplicates: of five words each,
 # three are the same.
 NEAR = 0.4 + 1e-9
@@ -71,7 +62,6 @@ class Views:
                 digests[text] = blake2b(key).digest()
         # Sorted by digest, the sample depends neither on the order of texts nor on a split.
         self.sample = sorted(digests, key=digests.__getitem__)[:n_texts]
-        self.are_long = sum(len(units[t]) for t in self.sample) >= LONG_TEXT * len(self.sample)
         views = [view for t in self.sample for view in _views(units[t], digests[t])]
         self.texts, index = distinct(views)
         self._rows = index.reshape(-1, 5).T
@@ -93,12 +83,6 @@ def combined(halves: float, thinned: float, weight: float = 0.5) -> float:
     right = halves ** (1 - weight) * thinned**weight
     wrong = (1 - halves) ** (1 - weight) * (1 - thinned) ** weight
     return right / (right + wrong)
-
-
-def compares_layers(halves: float, n: int) -> bool:
-    """Whether halves of texts find each other among n beyond chance, a rank from 1 to n."""
-    chance = np.sum(1 / np.arange(1, n + 1)) / n
-    return bool(halves - chance >= LEAST_HALVES * (1 - chance))
 
 
 def near_duplicates(texts: Sequence[str]) -> np.ndarray:

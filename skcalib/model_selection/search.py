@@ -1,51 +1,56 @@
-"""CalibrationSearch: layer, pooling and calibration chosen from texts without labels."""
+"""CalibrationSearch: layer, pooling, prompt and calibration, chosen without labels."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY
-from itertools import chain
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import CalibratorTags, estimator, from_scratch
+from skcalib.base import CalibratorTags, from_scratch
 from skcalib.calibration.neighbors import NeighborSmoothing
+from skcalib.calibration.whitening import Whitening
 from skcalib.compat import Interval, StrOptions, _fit_context
 from skcalib.inputs.texts import TextTransformer, distinct_texts
-from skcalib.model_selection._candidates import (
-    TASKS,
-    Candidate,
-    Evidence,
-    candidates_of,
-    check_candidates,
-)
-from skcalib.model_selection._encoders import quiet, states_of
-from skcalib.model_selection._scores import Scored, choose, results_of, search
-from skcalib.model_selection._self_retrieval import FEWEST_TEXTS, views_of
-from skcalib.model_selection._views import Views, near_duplicates
+from skcalib.model_selection.encoders import quiet, states_of
+from skcalib.model_selection.scores import Candidate, Scored, choose, results_of, scored
+from skcalib.model_selection.self_retrieval import FEWEST_TEXTS, views_of
+from skcalib.model_selection.views import Views, near_duplicates
+
+RAW = "raw"  # name of vectors as they are
 
 
-@estimator
+class Task(NamedTuple):
+    """The default calibration of a task, since self-retrieval cannot judge it."""
+
+    name: str
+    calibrator: Whitening
+    smooths: bool = False
+
+
+# docs/tuning.md has the measurements for this table.
+TASKS: dict[str | None, Task] = {
+    None: Task("whitening", Whitening(power="auto")),
+    "similarity": Task("strong", Whitening(power="auto", n_groups="many")),
+    "duplicates": Task("mean", Whitening(power=0)),
+    "matches": Task("mean", Whitening(power=0)),
+    "topics": Task("whitening", Whitening(power="auto"), smooths=True),
+}
+
+
 class CalibrationSearch(TextTransformer):
-    """Choose layer, pooling and calibration of an encoder from texts without labels.
+    """Choose layer, pooling, prompt and calibration of an encoder from texts without labels.
 
-    A transformer from texts to vectors, which are those of the chosen pipeline. Without a
-    `task`, `SelfRetrieval` compares raw vectors with ``Whitening(power="auto")``, for the raw
-    model with the mean subtracted, and for inner layers with a strong whitening. With
-    ``thinned=0`` it then compares layers and poolings, each with its calibration. The raw model
-    is the last layer with the pooling that the folder declares, or else "mean". It stays unless
-    another candidate is better beyond chance, by simultaneous intervals. A strong whitening
-    must be better than the others by both kinds of the score.
+    A transformer from texts to vectors, which are those of the chosen pipeline. The encoder
+    stays as it is given unless another candidate is better, beyond chance, by both kinds of
+    `SelfRetrieval`: halves of texts, and copies with words dropped. Halves prefer late layers
+    and copies early ones, so that either kind alone would choose layers that lose much.
 
-    If the last layer was not trained for similarity, as in a language model, no layer is
-    preferred. The best score decides: for texts of 16 words or more on average, by halves of
-    the texts, and for shorter ones by the score of the calibration, among all layers but that
-    of the embeddings.
-
+    As it is given, an encoder is calibrated by ``Whitening(power="auto")`` if its vectors were
+    not trained for similarity, as those of a language model, and not calibrated otherwise.
     Self-retrieval does not know what the vectors are for. If you name the `task`, it determines
-    the calibration, and only layer and pooling are searched, unless the folder declares them.
+    the calibration.
 
     Parameters
     ----------
@@ -61,9 +66,8 @@ class CalibrationSearch(TextTransformer):
         distinguish texts lie in weak directions. "topics", all texts about one thing (topics,
         intents, classes, clusters), whitens for `n_groups` and adds `NeighborSmoothing`.
     candidates : list of (str, transformer), default=None
-        More calibrators to try, such as ``[("pca", PCA(64))]``. Each must be better than the
-        choice without it, beyond chance, by both kinds of the score. The name "mean",
-        "whitening" or "strong" replaces that candidate, and then needs the same evidence.
+        More calibrators to try, such as ``[("pca", PCA(64))]``. The name "whitening" replaces
+        the default without a task.
     n_groups : int or None, default=None
         Approximate number of groups that the vectors should distinguish, see `Whitening`; texts
         do not reveal it. If given, the vectors are always whitened. It needs the task "topics"
@@ -75,8 +79,11 @@ class CalibrationSearch(TextTransformer):
         "cls", and "mean_without_first" is tried, too.
     layers : int, str, list of them, or None, default=None
         Layers to try, each as in `BertEncoder`: a tuple or a name such as "first_last" merges
-        several. None keeps the last one if the folder declares its pooling and `pooling` is
-        None, and tries all otherwise.
+        several. None keeps that of the encoder if the folder declares its pooling and `pooling`
+        is None, and tries all otherwise.
+    prompt : str, list of (str or None), or None, default=None
+        Prompts to try, each as in `BertEncoder`; the first stays unless another is better. Each
+        needs a pass of its own through the model. None keeps that of the encoder.
     n_texts : int, default=2000
         Largest number of texts to compare candidates on, as in `SelfRetrieval`.
     random_state : int, default=0
@@ -92,16 +99,15 @@ class CalibrationSearch(TextTransformer):
     best_index_ : int
         Its row in `cv_results_`.
     cv_results_ : dict of arrays of shape (n_candidates,)
-        A row for each candidate on each layer and pooling, for ``pandas.DataFrame``. The first
-        is the raw model. "pooling", "layers", "candidate" and "calibrator" describe it.
-        "score", by `SelfRetrieval`, compares calibrations of one layer and pooling, and
-        "halves", by ``SelfRetrieval(thinned=0)``, compares layers and poolings. "gain" is the
-        gain in score over raw vectors of that layer and pooling, and "lead" the lead in halves
-        of a layer and pooling, in the row of its best calibration; "gain_low", "gain_high",
-        "lead_low" and "lead_high" are the ends of their simultaneous 95 % intervals. If there
-        is nothing to choose, the only row has NaN for scores.
+        A row for each candidate with each pooling, layer and prompt, for ``pandas.DataFrame``.
+        The first is the encoder as it is given, without a calibration. "pooling", "layers",
+        "prompt", "candidate" and "calibrator" describe it. "halves" and "thinned" are the two
+        kinds of `SelfRetrieval`, with ``thinned=0`` and 1. "halves_lead" is the lead over the
+        encoder as it is given, with its default calibration, and "halves_low" and "halves_high"
+        are the ends of its simultaneous 95 % interval; so for "thinned". If there is nothing to
+        choose, the only row has NaN for these.
     reason_ : str
-        Why the candidate was chosen, in a sentence.
+        Why the candidate was chosen, in words.
     n_texts_ : int
         Number of texts that gave the scores, 0 if there was nothing to choose.
 
@@ -115,7 +121,8 @@ class CalibrationSearch(TextTransformer):
     for. A `BertEncoder` or `TextEncoder` with ``memory`` encodes each only once. A store with
     all texts does not have their fragments before the first search.
 
-    Texts that share most of their words are one piece of evidence.
+    Texts that share most of their words are one piece of evidence. Of several candidates that
+    are better, the one is chosen whose smaller lead of both kinds is the largest.
 
     The score does not measure whether texts of one topic are close, nor how many dimensions to
     keep. If you have labels, grades or judged queries, compare by `evaluate_labeled`,
@@ -134,17 +141,6 @@ class CalibrationSearch(TextTransformer):
     1
     """
 
-    encoder: Any
-    _: KW_ONLY
-    task: str | None = None
-    candidates: Sequence[tuple[str, Any]] | None = None
-    n_groups: int | None = None
-    pooling: str | Sequence[str] | None = None
-    layers: int | str | Sequence[Any] | None = None
-    n_texts: int = 2000
-    random_state: int = 0
-    verbose: bool | int = False
-
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
         "task": [
@@ -153,12 +149,38 @@ class CalibrationSearch(TextTransformer):
         ],
         "candidates": [list, tuple, None],
         "n_groups": [Interval(Integral, 2, None, closed="left"), None],
-        "pooling": "no_validation",  # `BertEncoder` checks these two
+        "pooling": "no_validation",  # `BertEncoder` checks these three
         "layers": "no_validation",
+        "prompt": "no_validation",
         "n_texts": [Interval(Integral, FEWEST_TEXTS, None, closed="left")],
         "random_state": [Interval(Integral, 0, None, closed="left")],
         "verbose": ["verbose"],
     }
+
+    def __init__(
+        self,
+        encoder: Any,
+        *,
+        task: str | None = None,
+        candidates: Sequence[tuple[str, Any]] | None = None,
+        n_groups: int | None = None,
+        pooling: str | Sequence[str] | None = None,
+        layers: int | str | Sequence[Any] | None = None,
+        prompt: str | Sequence[str | None] | None = None,
+        n_texts: int = 2000,
+        random_state: int = 0,
+        verbose: bool | int = False,
+    ):
+        self.encoder = encoder
+        self.task = task
+        self.candidates = candidates
+        self.n_groups = n_groups
+        self.pooling = pooling
+        self.layers = layers
+        self.prompt = prompt
+        self.n_texts = n_texts
+        self.random_state = random_state
+        self.verbose = verbose
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=False)
@@ -185,24 +207,27 @@ class CalibrationSearch(TextTransformer):
             words, a parameter does not fit, or the model cannot distinguish the texts.
         """
         texts, candidates = distinct_texts(X), self._candidates()
-        asked = [c for c in candidates if c.evidence is Evidence.NONE]
-        sample = [] if asked else self._sample(texts)  # too few are refused before any work
-        encoders = states_of(self.encoder, self.pooling, self.layers, bool(self.verbose))
+        determined_by = "" if self.n_groups is None else f"n_groups={self.n_groups}"
+        if self.task is not None:
+            determined_by = f"task={self.task!r}"
+        # Too few texts are refused before any work.
+        sample = [] if determined_by else self._sample(texts)
+        parts = self.pooling, self.layers, self.prompt
+        encoders = states_of(self.encoder, *parts, bool(self.verbose))
         has_choice = len(encoders.states) > 1 or len(candidates) > 2
-        if asked and has_choice:
+        if determined_by and has_choice:
             sample = self._sample(texts, required=False)
         views = {"n_texts": self.n_texts, "seed": self.random_state}
         halves = [Views(sample[i::2], **views) for i in (0, 1)]
         with encoders.searching([*sample, *halves[0].texts, *halves[1].texts]):
             if sample:
                 with quiet():
-                    found = search(encoders, halves, candidates)
+                    rows = scored(encoders, halves, candidates)
                 alike = near_duplicates([*halves[0].sample, *halves[1].sample])
-                chosen, reason = choose(found, alike, self.random_state)
-                rows = list(chain(*found.states))
+                chosen, reason = choose(rows, alike, self.random_state, determined_by)
             else:
-                rows = [chosen := Scored(encoders.states[0], asked[0])]
-                reason = f"{asked[0].name!r} follows from {asked[0].asked_by}; "
+                rows = [chosen := Scored(encoders.states[0], candidates[1])]
+                reason = f"{chosen} follows from {determined_by}; "
                 reason += (
                     "too few texts have six words" if has_choice else "there is nothing else"
                 )
@@ -237,14 +262,18 @@ class CalibrationSearch(TextTransformer):
         return tags
 
     def _candidates(self) -> list[Candidate]:
-        """Return what to try, for parameters that fit together."""
+        """Return raw vectors, the default calibration, and those of the user."""
         if self.n_groups is not None and self.task not in (None, "topics"):
             raise ValueError(
                 f"CalibrationSearch got n_groups={self.n_groups} with task={self.task!r}; a "
                 'number of groups needs task="topics", or None. Leave out one of them.'
             )
         check_candidates(self.candidates)
-        return candidates_of(self.task, self.n_groups, self.candidates)
+        name, calibrator, _ = TASKS[self.task]
+        if self.n_groups is not None:
+            calibrator = clone(calibrator).set_params(n_groups=self.n_groups)
+        named = {RAW: "passthrough", name: calibrator} | dict(self.candidates or [])
+        return [Candidate(*item) for item in named.items()]
 
     def _sample(self, texts: list[str], required: bool = True) -> list[str]:
         """Texts to compare candidates on; if there are too few, an error, or none."""
@@ -257,3 +286,23 @@ class CalibrationSearch(TextTransformer):
         if TASKS[self.task].smooths:
             steps.append(("smooth", NeighborSmoothing()))
         return Pipeline(steps).fit(vectors).steps
+
+
+def check_candidates(candidates: Any) -> None:
+    """Raise an error unless these are pairs of a name and a transformer of vectors."""
+    names: set[str] = set()
+    for entry in candidates or []:
+        is_pair = isinstance(entry, list | tuple) and len(entry) == 2
+        name, calibrator = entry if is_pair else (None, None)
+        is_step = hasattr(calibrator, "fit") and hasattr(calibrator, "transform")
+        if not (isinstance(name, str) and is_step) or isinstance(calibrator, type):
+            raise TypeError(
+                f"candidates has {entry!r:.80}; expected pairs of a name and a transformer of "
+                'vectors, such as ("pca", PCA(64)).'
+            )
+        if name in {RAW, *names}:
+            raise ValueError(
+                f"candidates has the name {name!r}, which another candidate has. Choose names "
+                f"that differ from each other and from {RAW!r}, that of vectors as they are."
+            )
+        names.add(name)
