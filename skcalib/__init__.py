@@ -44,7 +44,7 @@ from skcalib.model_selection import CalibrationSearch
 from skcalib.process.caches import clear_caches
 from skcalib.similarity.answers import NearestAnswer
 from skcalib.similarity.bi_encoder import BiEncoder
-from skcalib.similarity.classifier.estimator import ZeroShotClassifier
+from skcalib.similarity.classifier import ZeroShotClassifier
 from skcalib.similarity.scale import SimilarityScale
 from skcalib.similarity.search import SearchEncoder
 

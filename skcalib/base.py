@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any
 
 import joblib
 import numpy as np
@@ -34,15 +34,6 @@ INNER = (
 ONCE = "default", "module", "once"  # actions of Python's filters that show a warning once
 
 
-T = TypeVar("T")
-
-
-@dataclass_transform(eq_default=False)
-def estimator(cls: type[T]) -> type[T]:
-    """Decorate a class as a dataclass whose fields are the parameters of an estimator."""
-    return dataclass(eq=False, repr=False)(cls)
-
-
 # Classes in files of skops with estimators of skcalib, for ``skops.io.load(trusted=)`` and
 # ``mlflow.sklearn.log_model(skops_trusted_types=)``. Estimators enter themselves; the others
 # are what they keep when fitted.
@@ -59,8 +50,7 @@ TRUSTED_TYPES = [
     "skcalib.encoders.recipe.Recipe",
     "skcalib.encoders.store.VectorStore",
     "skcalib.model_selection.self_retrieval.SelfRetrieval",
-    "skcalib.similarity.answers.Asked",
-    "skcalib.similarity.classifier.rejection.Standard",
+    "skcalib.similarity.answers.Unanswerable",
     "skcalib.similarity.null.PairCounts",
     "skcalib.similarity.space.TextSpace",
 ]

@@ -10,11 +10,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import VersionedState, from_scratch
 from skcalib.compat import _fit_context
-from skcalib.encoders.pipelines import as_encoder, encode
+from skcalib.encoders.pipelines import as_encoder
 from skcalib.inputs.containers import refuse_rows
 from skcalib.inputs.texts import TextInput, as_pairs, distinct, distinct_texts
-from skcalib.inputs.vectors import unit_rows, warn_of_silent
+from skcalib.inputs.vectors import unit_rows
 from skcalib.metrics import spearman
+from skcalib.similarity.space import vectors_of
 
 PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
 
@@ -114,10 +115,8 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         check_is_fitted(self)
         left, right = as_pairs(X)
         texts, inverse = distinct(left + right)
-        vectors, silent = encode(self.encoder_, texts)
-        warn_of_silent(silent, texts)
-        vectors = np.where(silent[:, None], 0, vectors)
-        rows, cosines = unit_rows(vectors)[0], np.empty(len(left))
+        rows = unit_rows(vectors_of(self.encoder_, texts, warns=True))[0]
+        cosines = np.empty(len(left))
         i, j = inverse[: len(left)], inverse[len(left) :]
         for pairs in gen_batches(len(i), PAIRS_AT_A_TIME):
             cosines[pairs] = np.einsum("ij,ij->i", rows[i[pairs]], rows[j[pairs]])

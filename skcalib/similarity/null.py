@@ -56,8 +56,8 @@ class PairCounts:
     def table(self) -> dict[str, Any]:
         """Similarities, rising, and their p-values, as lists for JSON."""
         p_values = self._p_values
-        asked = np.geomspace(1, p_values[-1], POINTS) * (1 + 1e-9)
-        kept = np.unique(np.searchsorted(-p_values, -asked))
+        rates = np.geomspace(1, p_values[-1], POINTS) * (1 + 1e-9)
+        kept = np.unique(np.searchsorted(-p_values, -rates))
         similarity = (self.first + kept - MARGIN) / BINS
         lists = {"similarity": similarity.tolist(), "p_value": p_values[kept].tolist()}
         return {"n": self.n, **lists}

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import VersionedState, from_scratch, warn
 from skcalib.compat import Interval, _fit_context, check_rate
 from skcalib.cosines import SLACK, best_of_others
-from skcalib.encoders.pipelines import as_encoder
+from skcalib.encoders.pipelines import as_encoder, before_calibration
 from skcalib.inputs.containers import first_text, refuse_rows, unmasked
 from skcalib.inputs.texts import distinct_texts
 from skcalib.inputs.vectors import (
@@ -33,7 +33,7 @@ from skcalib.inputs.vectors import (
     warn_of_silent,
 )
 from skcalib.similarity.null import FEWEST_PAIRS, PairCounts, count_pairs, distinct
-from skcalib.similarity.space import TextSpace
+from skcalib.similarity.space import vectors_of
 from skcalib.statistics.conformal import confidence_for, n_above, n_needed
 
 # A new stored text that passes makes two pass: itself, and its nearest text.
@@ -59,15 +59,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
     Parameters
     ----------
     encoder : any encoder of texts, transformer of vectors, or None, default=None
-        What makes the vectors that are compared; it is cloned and fitted. For texts it is any
-        encoder, such as a pipeline of `BertEncoder` and `Whitening`, or a model's folder, see
-        `TextEncoder`. For vectors it is their calibration, such as ``Whitening(power="auto")``.
-        The pairs that a calibration was fitted on are less similar than new ones. Therefore
-        those are counted that were left out of its fit, as new pairs are. With None, the
-        vectors are compared as they are, and no calibration was fitted on them.
+        It is cloned and fitted. For texts it is any encoder, such as a pipeline of
+        `BertEncoder` and `Whitening`, or a model's folder, see `TextEncoder`. For vectors it is
+        their calibration, such as ``Whitening(power="auto")``, or None to compare them as they
+        are, if no calibration was fitted on them. The pairs that a calibration was fitted on
+        are less similar than new ones, so pairs are counted that were left out of its fit.
     n_pairs : int, default=10_000_000
-        Number of pairs to count. The default counts those of 4,473 texts drawn at random, or
-        all pairs if there are fewer texts.
+        Number of pairs to count, by default those of 4,473 texts drawn at random.
 
     Attributes
     ----------
@@ -87,20 +85,22 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     Notes
     -----
-    **Per pair**, rates are counted, and hold on average over fits. Of nine in ten fits on real
-    texts, the rate was at most 1.5 times the promise with 200 texts, and 1.35 times with 1,000.
-    Rates below ``10 / n_pairs_`` are refused: no tail that we fitted to larger rates was within
-    a factor of two of the counted ones in nine of ten sets.
+    **Per pair**, rates hold on average over fits. Of nine in ten fits on real texts, the rate
+    was at most 1.5 times the promise with 200 texts, and 1.35 times with 1,000. Rates below
+    ``10 / n_pairs_`` are refused: no tail that we fitted to larger rates was within a factor of
+    two of the counted ones in nine of ten sets.
 
     **Per query**, rates hold for any number of queries (conformal prediction [1]_) if the
     `unanswerable` ones are like future queries, and no document answers them. If some are
     answered, the threshold is stricter. On average over fits they hold with ``1 / rate - 1``
-    queries. For the fit at hand, whose rate has a Beta distribution, they need 230 queries for
-    1 % and 45 for 5 %, with a confidence of 0.9. Without such queries, the documents stand in
-    for them, which is right if queries are like documents. The most similar documents are often
-    each other's best, so that a new one makes two pass, and rates need about twice as many.
-    With a confidence, the rate is below the promise on average: of 10 % with 100 documents it
-    was 3 to 4 % in simulations, and of 5 % with 500 documents 3 %.
+    queries; for the fit at hand, with a confidence of 0.9, they need 230 queries for 1 % and 45
+    for 5 %.
+
+    Without such queries, the documents stand in for them, which is right if queries are like
+    documents. The most similar documents are often each other's best, so that a new one makes
+    two pass, and rates need about twice as many. With a confidence, the rate is below the
+    promise on average: of 10 % with 100 documents it was 3 to 4 % in simulations, and of 5 %
+    with 500 documents 3 %.
 
     References
     ----------
@@ -115,7 +115,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
     >>> scale = SimilarityScale().fit(X)
     >>> threshold = scale.threshold(1e-3)
     >>> bool(scale.p_value(threshold) <= 1e-3)
-    (True, 3.0)
+    True
 
     Of texts; `BiEncoder` has the cosines of pairs:
 
@@ -135,7 +135,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     # Data of the fit, which no pipeline passes on.
     __metadata_request__fit = {"unanswerable": UNUSED}
-    _state_version = 12
+    _state_version = 13
 
     def __init__(self, encoder: Any = None, *, n_pairs: int = MOST_PAIRS) -> None:
         self.encoder = encoder
@@ -171,57 +171,52 @@ class SimilarityScale(VersionedState, BaseEstimator):
             self, y, "Pass queries that no text of X answers as fit(X, unanswerable=queries)."
         )
         X, calibration = self._fitted_rows(X)
-        self._width = (
-            X.shape[1] if calibration is None else _mapped(calibration, X[:1]).shape[1]
-        )
         if unanswerable is None and calibration is not None and _learns(calibration):
             return self._count_left_out(X, calibration)
         queries = None if unanswerable is None else self._rows_of_queries(unanswerable)
-        X = X if calibration is None else _mapped(calibration, X)
+        X = _mapped(calibration, X)
         rng, n_texts = np.random.default_rng(0), self._n_texts
         drawn = rng.permutation(len(X))
         if queries is None:
             if calibration is None:
                 _warn_if_fitted(X)
             n_rows = min(n_texts, len(X))
-            rows, own = unit_rows(X[drawn[:n_rows]])[0], drawn[:n_rows]
+            rows, places = unit_rows(X[drawn[:n_rows]])[0], drawn[:n_rows]
             pair, new = count_pairs(rows), MUTUAL
         else:
             n_rows, new = min(n_texts, len(queries)), 1
             columns = unit_rows(X[drawn[: max(self.n_pairs // n_rows, 1)]])[0]
             rows = unit_rows(queries[rng.permutation(len(queries))[:n_rows]])[0]
-            own, pair = np.full(n_rows, -1), count_pairs(rows, columns)
-        best = best_of_others(rows.astype(np.float32), own, X)
+            places, pair = np.full(n_rows, -1), count_pairs(rows, columns)
+        best = best_of_others(rows.astype(np.float32), places, X)
         return self._keep(pair, PairCounts.of(best, new))
 
     def _fitted_rows(self, X: Any) -> tuple[np.ndarray, Any]:
         """Fit the encoder; return distinct rows, and the fitted calibration that follows."""
-        self._space, self.encoder_ = None, None
-        if first_text(X) is not None and self.encoder is not None:
-            self._space = TextSpace(self.encoder).fit(texts := distinct_texts(X))
-            X, calibration = self._space.before_calibration(texts)
-            self.encoder_ = self._space.encoder
-            X = self._with_content(X, 2)
-        else:
-            X = checked_rows(self, X, reset=True, ensure_min_samples=2)
-            refuse_similarities(X)
-            X = self._with_content(X, 2)
-            calibration = None if self.encoder is None else clone(as_encoder(self.encoder))
-        X = distinct(X)
-        if len(X) < 2:
-            raise ValueError(
-                "SimilarityScale got vectors that are all equal; expected two or more that "
-                "differ. Give more texts."
-            )
-        if self._space is None and calibration is not None:
-            self.encoder_ = calibration.fit(X, None)
-        return X, calibration
+        encoder = None if self.encoder is None else clone(as_encoder(self.encoder))
+        self._is_of_texts = False
+        if encoder is not None and first_text(X) is not None:
+            self._is_of_texts = True
+            texts = distinct_texts(X)
+            self.encoder_ = encoder.fit(texts, None)  # a FrozenEstimator wants a y
+            first, calibration = before_calibration(encoder, texts[0])
+            return _distinct_content(vectors_of(first, texts, warns=True), 2), calibration
+        X = checked_rows(self, X, reset=True, ensure_min_samples=2)
+        refuse_similarities(X)
+        rows = _distinct_content(X, 2)
+        warn_of_silent(~X.any(axis=1))
+        self.encoder_ = None if encoder is None else encoder.fit(rows, None)
+        return rows, encoder
 
     def _rows_of_queries(self, queries: Any) -> np.ndarray:
-        if self._space is not None:
-            return distinct(self._with_content(self._space.vectors(distinct_texts(queries))))
-        rows = distinct(self._with_content(checked_rows(self, queries, reset=False)))
-        return rows if self.encoder_ is None else _mapped(self.encoder_, rows)
+        """Return distinct queries in the space of the encoder."""
+        if self._is_of_texts:
+            texts = distinct_texts(queries)
+            return _distinct_content(vectors_of(self.encoder_, texts, warns=True))
+        X = checked_rows(self, queries, reset=False)
+        rows = _distinct_content(X)
+        warn_of_silent(~X.any(axis=1))
+        return _mapped(self.encoder_, rows)
 
     def _count_left_out(self, X: np.ndarray, calibration: Any) -> Self:
         """Count pairs whose texts were both left out, and each text's best of all others."""
@@ -266,8 +261,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Parameters
         ----------
         false_positive_rate : float, default=0.01
-            Largest share that may pass, below 1. At least 10 of the counted pairs must pass.
-            What a rate per query needs is in the Notes of the class.
+            Largest share that may pass. What it needs is in the Notes of the class.
         per : {"pair", "query"}, default="pair"
             Whether it is the share of pairs that pass, or of queries whose best document
             passes.
@@ -275,7 +269,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
             Per query, the confidence that the rate holds for this fit. With None it holds on
             average over fits, so that nearly every second one exceeds it. "auto" is 0.9 if
             there are 100 queries or more, and as many as this needs, and None with fewer.
-            Rates per pair hold on average.
 
         Returns
         -------
@@ -316,9 +309,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Returns
         -------
         p : ndarray of shape (n,)
-            ``(1 + counted pairs that are at least as similar) / (1 + n_pairs_)``: at most the
-            rate for similarities that reach its `threshold`. Per query, without queries, the
-            first 1 is a 2, see Notes. P-values hold on average over fits.
+            ``(1 + counted pairs that are at least as similar) / (1 + n_pairs_)``, on average
+            over fits. Per query, without queries, the first 1 is a 2, see Notes.
         """
         counts = self._counted(per)
         similarity = np.asarray(unmasked(similarity), dtype=np.float64)
@@ -362,16 +354,18 @@ class SimilarityScale(VersionedState, BaseEstimator):
             )
         return self._counts[per]
 
-    def _with_content(self, X: np.ndarray, least: int = 1) -> np.ndarray:
-        """Leave out zero vectors, similar to nothing, with a warning."""
-        content = X.any(axis=1)
-        if content.sum() < least:
-            raise ValueError(
-                f"SimilarityScale got {content.sum()} vectors that are not zero; expected "
-                f"{least} or more."
-            )
-        warn_of_silent(~content)
-        return X[content] if not content.all() else X
+
+def _distinct_content(X: np.ndarray, least: int = 1) -> np.ndarray:
+    """Leave out zero vectors, which are similar to nothing, and copies."""
+    content = X.any(axis=1)
+    rows = X if content.all() else X[content]
+    rows = distinct(rows) if len(rows) else rows
+    if len(rows) < least:
+        raise ValueError(
+            f"SimilarityScale got {len(rows)} vectors that differ and are not zero; expected "
+            f"{least} or more. Give more texts."
+        )
+    return rows
 
 
 # A calibration moves the vectors that it is fitted on apart: their mean becomes zero, and a
@@ -405,6 +399,8 @@ def _learns(calibration: Any) -> bool:
 
 def _mapped(calibration: Any, X: np.ndarray) -> np.ndarray:
     """Return calibrated rows as an array, whatever output is configured."""
+    if calibration is None:
+        return X
     with config_context(transform_output="default"):
         return np.asarray(calibration.transform(X))
 

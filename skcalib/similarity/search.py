@@ -30,7 +30,7 @@ from skcalib.encoders.pipelines import (
 )
 from skcalib.inputs.containers import refuse_rows
 from skcalib.inputs.texts import TextInput, as_texts, distinct
-from skcalib.inputs.vectors import SCALED, unit_rows, warn_of_silent
+from skcalib.inputs.vectors import SCALED, unit_rows
 from skcalib.similarity.n_grams import fit_n_grams, sparse_products
 from skcalib.similarity.space import TextSpace
 
@@ -160,7 +160,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         y : None
             Ignored. Texts and vectors are refused.
         queries : texts of shape (n_queries,), or vectors, default=None
-            The bank: real queries like the future ones, some hundred. Nobody needs to know
+            The bank: real queries like the future ones, a few hundred. Nobody needs to know
             which documents answer them.
 
         Returns
@@ -231,8 +231,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
             Their row numbers, which follow those of the other documents.
         """
         check_is_fitted(self)
-        unit, texts = self._documents.unit_of(self, X)
-        warn_of_silent(~np.any(unit, axis=1), texts or ())
+        unit, texts = self._documents.unit_of(self, X, warns=True)
         return self._append(*self._as_documents(unit, texts))
 
     def _append(self, dense: np.ndarray, sparse: csr_matrix | None) -> np.ndarray:
@@ -314,8 +313,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
             `dense` is returned alone, not as a pair.
         """
         check_is_fitted(self)
-        unit, texts = self._documents.unit_of(self, X)
-        warn_of_silent(~np.any(unit, axis=1), texts or ())
+        unit, texts = self._documents.unit_of(self, X, warns=True)
         dense, sparse = self._as_documents(unit, texts)
         return dense if sparse is None else DenseSparse(dense, sparse)
 
@@ -393,7 +391,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         unit = np.unique(unit[np.any(unit, axis=1)], axis=0)
         if not len(unit):
             raise ValueError(
-                "queries has none with content; expected some hundred. Add queries, or leave "
+                "queries has none with content; expected a few hundred. Add queries, or leave "
                 "out `queries`."
             )
         return unit

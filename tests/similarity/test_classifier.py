@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from counting import Counting
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import softmax
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -564,3 +565,140 @@ def test_texts_of_another_domain_belong_to_no_class(whitened):
     model.fit(texts[::2].tolist(), labels[::2])
     assert np.mean(model.predict(load_questions().data.tolist()) == "other") > 0.95
     assert np.mean(model.predict(texts[1::2].tolist()) == "other") < 0.07
+
+
+# Labels decide how much names count.
+
+D = 24
+
+
+def texts_of_classes(n, seed=0):
+    """Texts of two classes that differ along the first axis, far less than texts do."""
+    rng = np.random.default_rng(seed)
+    codes = np.arange(n) % 2
+    vectors = rng.normal(size=(n, D)) / D**0.5
+    vectors[:, 0] += np.where(codes, 0.4, -0.4)
+    return vectors, codes
+
+
+@pytest.mark.parametrize("is_misled", [False, True])
+def test_labels_decide_how_much_names_count(is_misled):
+    vectors, codes = texts_of_classes(400)
+    names = np.eye(D)[[0, 0]] * [[-1], [1]] * (-1 if is_misled else 1)
+    texts = {f"text {i}": vector for i, vector in enumerate(vectors)}
+    known = texts | {"a": names[0], "b": names[1]}
+    labels = [("a", "b")[codes[i]] if i < 6 else None for i in range(200)]
+
+    def encoder(some):
+        return np.stack([known[text] for text in some])
+
+    train, test = [*texts][:200], [*texts][200:]
+    named = ZeroShotClassifier(encoder, ["a", "b"]).fit(train, labels)
+    nameless = ZeroShotClassifier(encoder).fit(train, labels)
+    right = [("a", "b")[code] for code in codes[200:]]
+    assert named.score(test, right) >= nameless.score(test, right) - 0.03
+    assert named.score(test, right) > 0.9
+
+
+def test_names_that_classify_better_than_few_labels_count_more():
+    """Three texts of a class are about some topic, which is not what the classes are."""
+    shares = []
+    for seed in range(6):
+        rng, codes = np.random.default_rng(seed), np.arange(400) % 4
+        vectors = rng.normal(size=(400, D)) / D**0.5
+        vectors += np.eye(D)[8 + rng.integers(3, size=400)]
+        vectors[np.arange(400), codes] += 0.7
+        known = {f"text {i}": vector for i, vector in enumerate(vectors)}
+        known |= dict(zip("abcd", np.eye(D), strict=False))
+        classes = [*"abcd"]
+        labels = [classes[codes[i]] if i < 12 else None for i in range(200)]
+        encoder = TextEncoder(lambda some, of=known: np.stack([of[text] for text in some]))
+        model = ZeroShotClassifier(encoder, classes).fit([*known][:200], labels)
+        shares.append(model.score([*known][200:400], [classes[c] for c in codes[200:]]))
+    assert np.mean(shares) > 0.92  # 0.86 if they count as texts at most
+
+
+@pytest.mark.parametrize(("topics", "fewest_right"), [(1.0, 0.6), (0.0, 0.95)])
+def test_texts_without_labels_count_unless_they_follow_topics(topics, fewest_right):
+    # If the means after the rounds always count, 30 % are right with topics; if they never
+    # count, 83 % without.
+    shares = []
+    for seed in range(6):
+        rng, codes = np.random.default_rng(seed), np.arange(400) % 4
+        vectors = rng.normal(size=(400, D)) / D**0.5
+        vectors += topics * np.eye(D)[8 + rng.integers(3, size=400)]
+        vectors[np.arange(400), codes] += 0.3 if topics else 0.9
+        names = np.eye(D)[:4] + (0 if topics else 0.45) * rng.normal(size=(4, D))
+        known = {f"text {i}": vector for i, vector in enumerate(vectors)}
+        known |= dict(zip("abcd", names / np.linalg.norm(names, axis=1)[:, None], strict=True))
+        encoder = TextEncoder(lambda some, of=known: np.stack([of[text] for text in some]))
+        model = ZeroShotClassifier(encoder, [*"abcd"]).fit([*known][:200])
+        shares.append(model.score([*known][200:400], ["abcd"[c] for c in codes[200:]]))
+    assert np.mean(shares) > fewest_right
+
+
+# Probabilities: the temperature fits labels of texts that are left out.
+
+USUAL = 0.05  # temperature without labels
+
+
+def classified(noise, n_labels, names=None, seed=0, sizes=(1, 1, 1)):
+    """A model of three classes with labels of the first texts; new texts, and their classes."""
+    rng = np.random.default_rng(seed)
+    codes = rng.choice(3, 900, p=np.divide(sizes, sum(sizes)))
+    texts = [f"{i}" for i in range(900)]
+    vectors = np.eye(16)[codes] + noise * rng.normal(size=(900, 16)) / 16**0.5
+    of_names = np.eye(16)[:3] * (1 + noise**2) ** 0.5  # as long as texts
+    known = dict(zip([*texts, *"abc"], [*vectors, *of_names], strict=True))
+    y = np.full(600, None, object)
+    rows = np.arange(600) < 3 * n_labels  # of skewed classes, the frequent have more
+    if sizes == (1, 1, 1):
+        rows = [(codes[:i] == codes[i]).sum() < n_labels for i in range(600)]
+    y[rows] = np.array([*"abc"])[codes[:600][rows]]
+    model = ZeroShotClassifier(lambda some: np.stack([known[text] for text in some]), names)
+    return model.fit(texts[:600], y), texts[600:], np.array([*"abc"])[codes[600:]]
+
+
+def log_loss(probabilities, model, labels):
+    return -np.log(
+        probabilities[np.arange(len(labels)), np.searchsorted(model.classes_, labels)]
+    )
+
+
+# The vectors of the names have no noise, and so the length 1.
+@pytest.mark.filterwarnings("ignore:The vectors have lengths of about 1")
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (8, 2, 1)])
+@pytest.mark.parametrize("names", [None, ["a", "b", "c"]])
+@pytest.mark.parametrize("noise", [1.0, 2.5])
+def test_probabilities_are_the_share_that_is_correct(noise, names, sizes):
+    model, new, labels = classified(noise, 20, names, sizes=sizes)
+    probabilities = model.predict_proba(new)
+    confidence, right = probabilities.max(axis=1), model.predict(new) == labels
+    assert confidence.mean() == pytest.approx(right.mean(), abs=0.08)
+    scores = model.decision_function(new)
+    losses = [log_loss(softmax(scores / t, axis=1), model, labels).mean() for t in (1e-2, 1)]
+    assert log_loss(probabilities, model, labels).mean() < min(losses) + 0.01
+
+
+def test_easy_classes_have_lower_temperatures_than_hard_ones():
+    easy, hard = classified(0.5, 20)[0], classified(3.0, 20)[0]
+    assert easy.temperature_ < USUAL < hard.temperature_
+
+
+def test_two_labels_that_are_correct_make_no_certainty():
+    model, new, _ = classified(0.3, 2)
+    assert USUAL / 8 < model.temperature_ < USUAL
+    assert model.predict_proba(new).max() < 1
+
+
+@pytest.mark.parametrize("n_labels", [0, 1])
+def test_without_two_labels_of_a_class_the_temperature_is_the_usual_one(n_labels):
+    model, new, _ = classified(1.0, n_labels, [*"abc"])
+    assert model.temperature_ == USUAL
+    expected = softmax(model.decision_function(new) / USUAL, axis=1)
+    assert_allclose(model.predict_proba(new), expected)
+
+
+def test_wrong_names_beside_labels_make_no_wrong_certainty():
+    model, new, labels = classified(1.0, 8, {"a": "b", "b": "c", "c": "a"})
+    assert log_loss(model.predict_proba(new), model, labels).mean() < np.log(3)

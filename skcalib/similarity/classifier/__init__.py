@@ -1,1 +1,0 @@
-"""Classes from names and a few labels."""
