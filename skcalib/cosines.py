@@ -122,18 +122,18 @@ def rows_near(queries: np.ndarray, fitted: np.ndarray, k: int, index: Any = None
     return rows
 
 
-def best_of_others(queries: np.ndarray, own: np.ndarray, fitted: np.ndarray) -> np.ndarray:
-    """Return the largest cosine of each query with the fitted vectors, without its ``own`` row.
+def best_of_others(queries: np.ndarray, left_out: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    """Return the largest cosine of each query with the fitted vectors, without one row.
 
-    Queries are float32 and of unit length, fitted vectors have any length. An own row is -1 for
-    none. Where no other row is left, the cosine is -1.
+    Queries are float32 and of unit length, fitted vectors have any length. ``left_out`` has
+    the row of each query that does not count, or -1. Without any other row the cosine is -1.
     """
     best = np.full(len(queries), -1, np.float32)
     for scaled in gen_batches(len(fitted), rows_in_memory(8 * fitted.shape[1])):
         unit = unit_rows(fitted[scaled])[0].astype(np.float32)
         for block, part, product in blocks(queries, unit):
             place = np.arange(part.start, part.stop) + scaled.start
-            product[own[block, None] == place] = -1
+            product[left_out[block, None] == place] = -1
             np.maximum(best[block], product.max(axis=1), out=best[block])
     return best
 

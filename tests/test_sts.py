@@ -138,7 +138,7 @@ def test_pipeline_on_stsb(sts_home, minilm, store, params, raw, calibrated):
 
 
 @pytest.mark.parametrize("name", NOISY)
-def test_automatic_noise_never_hurts(embedded, train, name):
+def test_automatic_power_never_hurts(embedded, train, name):
     whitening = Whitening(power="auto").fit(train[name])
     raw, whitened = (
         np.mean([score(f(v[name]), *pairs) for v, *pairs in embedded.values()])
@@ -161,7 +161,7 @@ def test_largest_entries_of_the_embeddings_take_a_power_in_figures(embedded, tra
 
 
 @pytest.mark.parametrize("n", [50, 200, 500])
-def test_automatic_noise_takes_few_samples(embedded, train, n):
+def test_automatic_power_takes_few_samples(embedded, train, n):
     vectors, *pairs = embedded["stsb"]
     raw = score(vectors["mean(6)"], *pairs)
     whitening = Whitening(power="auto").fit(train["mean(6)"][:n])

@@ -70,7 +70,7 @@ class Adam:
         p <- p - learning_rate (m / (sqrt(v) + epsilon) + weight_decay p)
 
     Without the correction the first few hundred steps are up to six times as long, so that a
-    single epoch over some thousand sentences suffices.
+    single epoch over a few thousand sentences suffices.
 
     ``state`` has the rows p, m and v. The parameters of the flow, which is on its device, are
     views of p.

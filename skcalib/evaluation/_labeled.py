@@ -124,12 +124,12 @@ def evaluate_labeled(
 def _checked_scores(scores: Any) -> tuple[str, ...]:
     if scores is None:
         return tuple(SCORES)
-    asked = tuple(dict.fromkeys(labels_of(scores, "scores")))
-    unknown = [score for score in asked if score not in SCORES]
-    if unknown or not asked:
+    chosen = tuple(dict.fromkeys(labels_of(scores, "scores")))
+    unknown = [score for score in chosen if score not in SCORES]
+    if unknown or not chosen:
         got = f"has the unknown score {unknown[0]!r}" if unknown else "is empty"
-        raise ValueError(f"scores {got}; expected some of {[*SCORES]}.")
-    return asked
+        raise ValueError(f"scores {got}; expected a subset of {[*SCORES]}.")
+    return chosen
 
 
 def _nearest(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:

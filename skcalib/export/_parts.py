@@ -122,10 +122,10 @@ def some_texts(parts: Parts) -> list[str]:
     """Texts of the model's own vocabulary, including an empty one and one that is too long."""
     tokens, most = parts.backbone().tokens, parts.recipe.max_length
     drawn = np.random.default_rng(0).choice(tokens.words, 2 * min(most, TOO_LONG))
-    some = [drawn[i : i + min(n, most)] for i, n in enumerate((1, 3, 5, 8))]
+    words = [drawn[i : i + min(n, most)] for i, n in enumerate((1, 3, 5, 8))]
     if most <= TOO_LONG:
-        some.append(drawn)
-    return ["", *map(tokens.tokenizer.decode, some)]
+        words.append(drawn)
+    return ["", *map(tokens.tokenizer.decode, words)]
 
 
 def probes(parts: Parts, without_token: bool) -> tuple[list[str], np.ndarray]:

@@ -17,7 +17,7 @@ UNIT = 1e-3  # how far from 1 the mean square of unit vectors may be, for instan
 SEEN = 16  # rows whose lengths are compared with those of the fit
 SCALED = 8192  # rows that are scaled to unit length at a time, in float64
 LAST_BIT = 2.0**-24  # of float32 below 1
-# How far two unit vectors that are equal may be apart, and cells of projections that hold them.
+# Tolerance for equal unit vectors; width and number of the random projections.
 ROUNDING, CELL, PROJECTIONS = 1e-5, 1e-3, 4
 
 
@@ -70,9 +70,9 @@ def equal_rows(X: np.ndarray, keys: Any = None) -> np.ndarray:
     ]
     ends = cells[0].ravel(), n + cells[1].ravel()
     _, group = connected_components(coo_matrix((np.ones(n), ends), shape=(2 * n, 2 * n)))
-    _, first, own = np.unique(group[ends[0]], return_index=True, return_inverse=True)
-    is_equal = np.linalg.norm(unit - unit[first[own]], axis=1) <= ROUNDING
-    return np.where(is_equal, first[own], np.arange(n))
+    _, first, number = np.unique(group[ends[0]], return_index=True, return_inverse=True)
+    is_equal = np.linalg.norm(unit - unit[first[number]], axis=1) <= ROUNDING
+    return np.where(is_equal, first[number], np.arange(n))
 
 
 def first_of_equal(X: np.ndarray) -> np.ndarray:

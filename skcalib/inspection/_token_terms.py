@@ -68,8 +68,8 @@ def _word_of(kinds: Tokens, tokens: list[str]) -> np.ndarray:
 
 
 def _as_text(kinds: Tokens, tokens: list[str], chosen: np.ndarray) -> str:
-    some = [tokens[i] for i in np.flatnonzero(chosen)]
-    return kinds.tokenizer.convert_tokens_to_string(some).strip() or "".join(some)
+    subset = [tokens[i] for i in np.flatnonzero(chosen)]
+    return kinds.tokenizer.convert_tokens_to_string(subset).strip() or "".join(subset)
 
 
 def _of_window(

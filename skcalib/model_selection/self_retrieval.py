@@ -62,8 +62,9 @@ class SelfRetrieval:
     >>> from skcalib.datasets import load_toy_sts, minilm_path
     >>> from skcalib.model_selection import SelfRetrieval
     >>> texts = [text for text in load_toy_sts().data.ravel() if len(text.split()) > 5][:80]
-    >>> model = BiEncoder(make_pipeline(BertEncoder(minilm_path(), layers=3), Whitening()))
-    >>> grid = {"encoder__whitening__power": [0.25, "auto"]}
+    >>> whitening = Whitening(power="auto")
+    >>> model = BiEncoder(make_pipeline(BertEncoder(minilm_path(), layers=3), whitening))
+    >>> grid = {"encoder__whitening__n_components": [16, 32]}
     >>> scorer = SelfRetrieval(n_texts=40)
     >>> search = GridSearchCV(model, grid, scoring=scorer, cv=2).fit(texts)
     >>> search.cv_results_["mean_test_score"].shape

@@ -66,7 +66,7 @@ def provenance(whitening: Whitening, X: Any) -> Provenance:
     Parameters
     ----------
     whitening : Whitening
-        Fitted on the vectors of one model, some hundred or more.
+        Fitted on the vectors of one model, a few hundred or more.
     X : array-like of shape (n_samples, n_features)
         Vectors as they are stored. Lengths do not count, so these may be scaled to unit length.
         Zero vectors are of no model: they have the distance NaN, and are not marked.

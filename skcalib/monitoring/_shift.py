@@ -167,7 +167,7 @@ def shift(whitening: Whitening, X: Any, fitted: Any) -> Shift:
         New vectors, two different ones or more, as the encoder returns them. Vectors that the
         whitening has mapped differ from the fitted ones, and so they are shifted.
     fitted : array-like of shape (n_fitted, n_features)
-        Vectors of the fit, or some thousand of them drawn at random.
+        Vectors of the fit, or a few thousand of them drawn at random.
 
     Returns
     -------
@@ -269,10 +269,10 @@ def _unlike(rows: np.ndarray, mean: np.ndarray) -> np.ndarray:
     if pairs:
         first, copies = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
         order = np.argsort(first, kind="stable")
-        own, starts = np.unique(first[order], return_index=True)
-        for row, some in zip(own, np.split(copies[order], starts[1:]), strict=True):
+        leaders, starts = np.unique(first[order], return_index=True)
+        for row, followers in zip(leaders, np.split(copies[order], starts[1:]), strict=True):
             if kept[row]:
-                kept[some] = False
+                kept[followers] = False
     return rows[kept]
 
 
@@ -289,13 +289,14 @@ def _compared(old: np.ndarray, new: np.ndarray) -> tuple[float, np.ndarray]:
     links = links.multiply(scale[:, None]).multiply(scale).tocsr()
     is_new = np.arange(n) >= n_old
     rng, statistics = np.random.default_rng(0), []
-    for some in gen_batches(1 + SPLITS, ROWS):
-        inside = np.zeros((n, some.stop - some.start))
+    for block in gen_batches(1 + SPLITS, ROWS):
+        inside = np.zeros((n, block.stop - block.start))
         for column in inside.T:
             column[rng.choice(n, len(new), replace=False, shuffle=False)] = 1
-        if some.start == 0:
+        if block.start == 0:
             inside[:, 0] = is_new
-        # Of one part, whose size is fixed, the difference to the other grows with them.
+        # The sums of one part suffice: its size is fixed, so the difference between the parts
+        # grows with them.
         sums = columns.T @ inside
         inside -= len(new) / n
         linked = links @ inside
@@ -311,13 +312,13 @@ def _neighbors(rows: np.ndarray) -> csr_array:
     # In random order, so that among equally near ones the old do not come first.
     order = np.random.default_rng(0).permutation(n)
     units = unit_rows(rows[order])[0].astype(np.float32)
-    cosines, found = nearest(units, units, k + 1)
-    cosines[found == np.arange(n)[:, None]] = np.inf
+    cosines, neighbors = nearest(units, units, k + 1)
+    cosines[neighbors == np.arange(n)[:, None]] = np.inf
     nearest_first = np.argsort(-cosines, axis=1)[:, 1:]  # but itself
-    found = order[np.take_along_axis(found, nearest_first, axis=1)]
+    neighbors = order[np.take_along_axis(neighbors, nearest_first, axis=1)]
     weights = 1 / np.arange(1, k + 1)
     values = np.tile(weights / weights.sum(), n)
-    return csr_array((values, (found.ravel(), np.repeat(order, k))), shape=(n, n))
+    return csr_array((values, (neighbors.ravel(), np.repeat(order, k))), shape=(n, n))
 
 
 def check_whitening(whitening: Any) -> None:
@@ -361,7 +362,7 @@ def _mean_length(moments: Moments, linear: LinearMap) -> float:
 
 
 def _words_of(texts: Sequence[str], others: Sequence[str], n_words: int) -> list[str]:
-    """Return words of some texts that are rarer in others, the most telling first.
+    """Return words that are more frequent in `texts` than in `others`, the most telling first.
 
     A word weighs the share of the texts that have it, times the logarithm of this share over
     that of the others: a class-based TF-IDF in which words that both use alike weigh nothing.
@@ -371,12 +372,12 @@ def _words_of(texts: Sequence[str], others: Sequence[str], n_words: int) -> list
     word = r"(?u)\b(?=\w*[^\W\d_])\w\w+\b"  # with a letter in it
     counter = CountVectorizer(binary=True, stop_words="english", token_pattern=word)
     try:
-        found = counter.fit_transform(texts)
+        counts = counter.fit_transform(texts)
     except ValueError:  # no text has a word
         return []
     shares = [
         (np.asarray(X.sum(axis=0)).ravel() + 0.5) / (X.shape[0] + 1)
-        for X in (found, counter.transform(others))
+        for X in (counts, counter.transform(others))
     ]
     weights = shares[0] * np.log(shares[0] / shares[1])
     best = np.argsort(-weights, kind="stable")[:n_words]

@@ -1,8 +1,8 @@
 """Forks: a child has one thread, the one that forks, and a copy of everything else.
 
-A lock that another thread held would stay locked in the child forever, and what it guards would
-stay half-changed, such as the hooks of a forward pass. So a fork waits until all locks of this
-package are free.
+If another thread has a lock during a fork, the lock stays locked in the child forever, and what
+it guards stays half-changed, such as the hooks of a forward pass. So a fork waits until all
+locks of this package are free.
 """
 
 import os

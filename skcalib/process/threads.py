@@ -50,7 +50,7 @@ _torch_threads: list[int] = []  # before the contexts that overlap, once for eac
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Let torch use one thread. When contexts overlap, each restores what the first one found.
+    """Let torch use one thread. Contexts may overlap: each restores the first number.
 
     Each Python thread has a number of its own, which it takes from that of the process when it
     first reads it: a thread that starts meanwhile would read 1 as the number before.
@@ -58,8 +58,8 @@ def one_torch_thread() -> Iterator[None]:
     import torch
 
     with _torch_lock:
-        own = torch.get_num_threads()  # reads it, also where it does not count
-        _torch_threads.append(_torch_threads[0] if _torch_threads else own)
+        n_threads = torch.get_num_threads()  # reads it, also where it does not count
+        _torch_threads.append(_torch_threads[0] if _torch_threads else n_threads)
         torch.set_num_threads(1)
     try:
         yield

@@ -166,7 +166,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             Their answers: texts, numbers, dicts or any other objects. Equal ones are one
             answer.
         queries : texts of shape (n_queries,), default=None
-            Real questions, with and without an answer, some hundred, as in `SearchEncoder.fit`.
+            Real questions, a few hundred, with and without an answer; see `SearchEncoder`.
         unanswerable : texts of shape (n_unanswerable,), default=None
             Questions known to have no answer in `y`, from the same distribution as future ones.
 
@@ -197,7 +197,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             if len({*queries}) < 2:
                 raise ValueError(
                     f"queries has {len({*queries})} distinct questions besides those stored or "
-                    "unanswerable; expected two or more, better some hundred. Add questions, "
+                    "unanswerable; expected two or more, better a few hundred. Add questions, "
                     "or leave out queries."
                 )
         search = self.encoder

@@ -160,7 +160,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         y : None
             Ignored. Texts and vectors are refused.
         queries : texts of shape (n_queries,), or vectors, default=None
-            The bank: real queries like the future ones, some hundred. Nobody needs to know
+            The bank: real queries like the future ones, a few hundred. Nobody needs to know
             which documents answer them.
 
         Returns
@@ -391,7 +391,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         unit = np.unique(unit[np.any(unit, axis=1)], axis=0)
         if not len(unit):
             raise ValueError(
-                "queries has none with content; expected some hundred. Add queries, or leave "
+                "queries has none with content; expected a few hundred. Add queries, or leave "
                 "out `queries`."
             )
         return unit

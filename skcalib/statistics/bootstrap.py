@@ -123,10 +123,10 @@ def _studentized(
     # The sum of (sums - sizes * resampled)² over the drawn groups, multiplied out.
     squares = sums**2 @ drawn - 2 * resampled * ((sums * sizes) @ drawn)
     squares += resampled**2 * (sizes**2 @ drawn)
-    own = np.sqrt(np.maximum(squares, LEAST_VARIANCE * variance[:, None])) / totals
+    errors = np.sqrt(np.maximum(squares, LEAST_VARIANCE * variance[:, None])) / totals
     varies = variance > np.finfo(float).eps * (sums**2).sum(axis=1)
     t = np.zeros_like(resampled)
-    t[varies] = (resampled - means[:, None])[varies] / own[varies]
+    t[varies] = (resampled - means[:, None])[varies] / errors[varies]
     t *= np.sqrt((m - 1) / m * n / (n - 1))  # errors divide by the number, not by one less
     most = [np.unique(row.round(9), return_counts=True)[1].max() for row in sums / sizes]
     differ = n - np.array(most) + 1.0  # the equal ones count as one

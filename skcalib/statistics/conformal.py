@@ -28,9 +28,9 @@ def n_needed(rate: float, new: int = 1, confidence: float | None = None) -> int:
     average = ceil(new / rate - ROUNDING) - 1
     if confidence is None:
         return average
-    some = range(new, 100 * average + 100)
-    return some[
-        bisect_left(some, confidence, key=lambda n: beta.cdf(rate, 1, (n + 1 - new) / new))
+    sizes = range(new, 100 * average + 100)
+    return sizes[
+        bisect_left(sizes, confidence, key=lambda n: beta.cdf(rate, 1, (n + 1 - new) / new))
     ]
 
 

@@ -122,7 +122,7 @@ def test_only_the_scores_asked_for_are_computed(sample, asked, monkeypatch):
     ("asked", "error", "message"),
     [
         (["R-precision", "mAP"], ValueError, "unknown score 'mAP'; .*'1-NN', 'R-prec"),
-        ([], ValueError, "scores is empty; expected some of"),
+        ([], ValueError, "scores is empty; expected a subset of"),
         ("R-precision", TypeError, "scores is of type str; .*Wrap a single label"),
         ([None], ValueError, "missing label|missing"),
     ],
