@@ -33,9 +33,8 @@ CONSTANT = 2.0
 # Directions for each group, and the largest share of the directions that are flattened, of
 # which two samples determine one: the rest is hardly more than sampling error.
 DIRECTIONS_OF_GROUP = 2
-# Share of the directions that are flattened for graded similarity. More gain on raw means, where
-# nearly all directions are equally useless, and lose on better features, such as prompts: from a
-# tenth to a third, the sum of both hardly changes.
+# Share of the directions that are flattened for graded similarity. On means of a layer more gain
+# more, and on better features, such as prompts, they lose.
 DIRECTIONS_OF_MANY = 0.25
 MOST_DIRECTIONS = 0.9
 SAMPLES_OF_DIRECTION = 2
