@@ -32,12 +32,10 @@ SHARE_OF_OUTLIERS = 0.01
 CONSTANT = 2.0
 # Directions for each group, and the largest share of the directions that are flattened, of
 # which two samples determine one: the rest is hardly more than sampling error.
-DIRECTIONS_OF_GROUP = 2
-# Share of the directions that are flattened for graded similarity. On means of a layer more gain
-# more, and on better features, such as prompts, they lose.
+DIRECTIONS_OF_GROUP, MOST_DIRECTIONS, SAMPLES_OF_DIRECTION = 2, 0.9, 2
+# Share of the directions that are flattened for graded similarity. A larger share gains more on
+# means of a layer, and loses on better features, such as prompts.
 DIRECTIONS_OF_MANY = 0.25
-MOST_DIRECTIONS = 0.9
-SAMPLES_OF_DIRECTION = 2
 # Share r of the mean m that is kept in a trained output. The mean points toward the largest
 # group: without it, the vectors of that group lose the direction that they share. With it, two
 # unrelated vectors keep r² of their mean inner product (4 %), and two vectors of the largest
