@@ -9,7 +9,8 @@ many". "near" adds the mean of a vector's ten nearest fitted vectors, in three l
 and "smoothed" is `NeighborSmoothing`.
 
 - "similarity": Spearman's rho on the seven STS sets, fitted on STS-B's training sentences. All
-  steps have the same features of the raw model, SmolLM2.
+  steps have the same features of the raw model, SmolLM2, and are fitted on 1,000 sentences;
+  "skcalib" is `n_groups="many"` there, the recipe for similarity.
 - "groups": R-precision on labeled sets, fitted on up to 4,000 training texts, and 400 with the
   raw model. "known" is their number. "others fitted" fits texts of other groups.
 - "clusters": mutual information of `KMeans`, which knows the number of groups.
