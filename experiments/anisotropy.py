@@ -4,7 +4,7 @@
 length, and mean distance and inner product to the three nearest words. The rank is the place in
 the vocabulary, whose tokens are in the order of their frequency. Pieces of words, and words of
 one character or with other characters than letters, are left out. "rho" is Spearman's
-correlation of rank and measure over all words. "log p" is the inner product of a word with the
+correlation of rank and measure over the 10,000 words. "log p" is the inner product of a word with the
 mean vector of the last layer, which predicts words.
 
 "sentences" has STS-B's test sentences by feature and step, fitted on these sentences: "mean
@@ -51,7 +51,7 @@ def rows(encode, options):
 
 
 def word_vectors(folder):
-    """Return the embeddings of whole words, the most frequent first."""
+    """Return the embeddings of the most frequent whole words, in this order."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     by_id = sorted((id_, token) for token, id_ in tokenizer.get_vocab().items())
     pieces = any(token.startswith("##") for _, token in by_id)
@@ -62,7 +62,7 @@ def word_vectors(folder):
         if token.startswith(start) and token.removeprefix(start).isalpha() and len(token) > 2
     ]
     embedding = AutoModel.from_pretrained(folder).get_input_embeddings().weight
-    return embedding.detach().double().numpy()[whole]
+    return embedding.detach().double().numpy()[whole[: max(ENDS.values())]]
 
 
 def last_layer(encode, options):

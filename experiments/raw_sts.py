@@ -10,8 +10,16 @@ the sets other than STS-B.
 """
 
 import numpy as np
-from data import LENGTH, LENGTH_TWICE, LENGTH_WITH_TEMPLATE, STS, TEMPLATE, TWICE
-from data import pairs, sentences
+from data import (
+    LENGTH,
+    LENGTH_TWICE,
+    LENGTH_WITH_TEMPLATE,
+    STS,
+    TEMPLATE,
+    TWICE,
+    pairs,
+    sentences,
+)
 from measures import correlations, intervals, resampled, unit
 from sklearn.base import clone
 from sklearn.decomposition import PCA
