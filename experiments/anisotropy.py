@@ -1,10 +1,10 @@
 """What is wrong with raw vectors, as section 2 of BERT-flow describes it, in two models.
 
-"words" has the embeddings of words by rank of frequency, as table 1 of Li et al. (2020): mean
-length, and mean distance and inner product to the three nearest words. The rank is the place in
-the vocabulary, whose tokens are in the order of their frequency. Pieces of words, and words of
-one character or with other characters than letters, are left out. "rho" is Spearman's
-correlation of rank and measure over the 10,000 words. "log p" is the inner product of a word with the
+"words" has the embeddings of the 10,000 most frequent words by rank of frequency, as table 1 of
+Li et al. (2020): mean length, and mean distance and inner product to the three nearest words.
+The rank is the place in the vocabulary, whose tokens are in the order of their frequency.
+Pieces of words, and words of one character or with other characters than letters, are left out.
+"rho" is Spearman's correlation of rank and measure over all of them. The mean context is the
 mean vector of the last layer, which predicts words.
 
 "sentences" has STS-B's test sentences by feature and step, fitted on these sentences: "mean
@@ -14,6 +14,8 @@ distance of their characters.
 
 "map" has the first two principal coordinates of random words, for a picture.
 """
+
+from itertools import pairwise
 
 import numpy as np
 import raw_sts
@@ -28,12 +30,8 @@ from transformers import AutoModel, AutoTokenizer
 from skcalib import NormalizingFlow, VectorStore, Whitening
 from skcalib.datasets import minilm_path
 
-BINS = {
-    "0-100": (0, 100),
-    "100-500": (100, 500),
-    "500-5K": (500, 5000),
-    "5K-10K": (5000, 10000),
-}
+ENDS = {"0-100": 100, "100-500": 500, "500-5K": 5000, "5K-10K": 10_000}  # of ranks
+BINS = dict(zip(ENDS, pairwise([0, *ENDS.values()]), strict=True))
 STEPS = {
     "raw": FunctionTransformer(),
     "flow": NormalizingFlow(random_state=0),
