@@ -85,7 +85,7 @@ calibrations = [
         "encoder__calibrate": [
             "passthrough",
             Whitening(power=0),  # subtracts the mean
-            NormalizingFlow(power="auto", random_state=0),
+            NormalizingFlow(random_state=0),
         ]
     },
     {
