@@ -513,19 +513,21 @@ def solve(
         # A direction without variance in this sample may have some in the next.
         axes = np.arange(len(basis))
     if n_components is None:
-        n_components = len(axes)
+        width = len(axes)
     elif n_components < 1:  # the fewest axes that explain this share
         explained = np.cumsum(variance[axes] / variance.sum())
-        n_components = min(len(axes), int(np.searchsorted(explained, n_components)) + 1)
-    axes = axes[:n_components]
-    surplus = (0, n_components - len(axes) if method == "pca" else 0)  # columns of zeros
+        width = min(len(axes), int(np.searchsorted(explained, n_components)) + 1)
+    else:
+        width = int(n_components)
+    axes = axes[:width]
+    surplus = (0, width - len(axes) if method == "pca" else 0)  # columns of zeros
     return Axes(
         mean=moments.mean,
         basis=np.pad(basis[:, axes], ((0, 0), surplus)),
         variance=np.pad(variance[axes], surplus),
         strength=replace(used, eigenvalues=np.pad(eigenvalues[axes], surplus, mode="edge")),
         rank=rank,
-        width=len(basis) if method == "zca" else n_components,
+        width=len(basis) if method == "zca" else width,
         method=method,
     )
 
