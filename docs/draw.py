@@ -85,12 +85,14 @@ def words(ink):
     for ax, (encoder, model) in zip(axes, MODELS.items(), strict=True):
         drawn = [row for row in records_of(RESULTS / f"anisotropy-{encoder}.csv") if row["x"]]
         ranks = dict.fromkeys(row["measure"] for row in drawn)
-        colors = mpl.colormaps["plasma"](np.linspace(0.05, 0.85, len(ranks)))
+        shades = (0.05, 0.85) if ink == "black" else (0.3, 0.95)
+        colors = mpl.colormaps["plasma"](np.linspace(*shades, len(ranks)))
         for rank, color in zip(ranks, colors, strict=True):
             points = [(row["x"], row["y"]) for row in drawn if row["measure"] == rank]
             ax.scatter(*np.array(points, float).T, s=9, color=color, label=rank)
         ax.set(title=model, xticks=[], yticks=[])
-    axes[1].legend(title="rank of frequency", fontsize=9, title_fontsize=9, markerscale=2)
+    handles = axes[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside right", title="rank", markerscale=2)
     return figure
 
 
