@@ -1,18 +1,16 @@
 """Vectors of texts: from memory, else from disk, else from the model; new vectors are kept.
 
-A source yields the vectors of texts. A model is a source, and so is a disk, which asks a model
-for vectors that it lacks. `recall` looks into the memory of this process before it asks a
-source, and `vectors_of` asks for each distinct text once.
+A source yields vectors of distinct texts: a model, or a disk, which asks a model for those that
+it lacks. `recall` looks into the memory of this process before it asks a source.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from contextvars import ContextVar
-from copy import deepcopy
 from functools import partial
 from itertools import compress
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import joblib
 import numpy as np
@@ -49,13 +47,13 @@ _notes: ContextVar[dict[str, bool] | None] = ContextVar("notes", default=None)
 def noting_content() -> Iterator[dict[str, bool]]:
     """Yield a dict in which encoders record, for each text of a call, whether it has content.
 
-    Only an encoder sees the tokens of a text, and it may be anywhere in a pipeline, a union or
-    a search. A text has content if at least one encoder knows one of its tokens. The ``n_jobs``
-    of a union is ignored meanwhile, since this dict would not get the notes of its workers.
+    Only an encoder sees the tokens of a text, and it may be anywhere in a pipeline or union. A
+    text has content if at least one encoder knows one of its tokens.
     """
     notes: dict[str, bool] = {}
     token = _notes.set(notes)
     try:
+        # Workers of a union would note into dicts of their own.
         with joblib.parallel_config(backend="sequential"):
             yield notes
     finally:
@@ -63,28 +61,13 @@ def noting_content() -> Iterator[dict[str, bool]]:
 
 
 class WithMemory:
-    """Mixin of an encoder with a parameter ``memory``, a folder or store on this machine.
-
-    The pickle of a fitted encoder has no memory, so that nothing is written where it is loaded.
-    An encoder that is not fitted, such as one that a search sends to its workers, keeps it, and
-    so do copies within a process.
-    """
+    """Mixin of an encoder with a parameter ``memory``; if it is fitted, its pickle has none."""
 
     memory: Any
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
         return {**state, "memory": None} if is_fitted(self) else state
-
-    def __copy__(self) -> Self:
-        twin = object.__new__(type(self))
-        vars(twin).update(vars(self))
-        return twin
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        memo[id(self)] = twin = object.__new__(type(self))
-        vars(twin).update(deepcopy(vars(self), memo))
-        return twin
 
 
 class Model(ABC):
@@ -127,10 +110,7 @@ class Disk:
 
     @property
     def key(self) -> Hashable:
-        """Key of the vectors in memory; a new or cleared store gets a new one.
-
-        So a store also gets the texts that memory already has under other keys.
-        """
+        """Key of the vectors in memory; a new or cleared store gets a new one."""
         return self._model.key, self._dtype, self._stored.store_id
 
     def encode(self, texts: Sequence[str], show: Show) -> Generator[Records, None, None]:
@@ -188,11 +168,6 @@ def _check_entries(
         )
 
 
-def store_of(memory: Any) -> VectorStore | None:
-    """Store for the parameter ``memory`` of an encoder."""
-    return memory if isinstance(memory, VectorStore | None) else VectorStore(memory)
-
-
 def recall(
     texts: Sequence[str], source: Model | Disk, show: Show
 ) -> Generator[Records, None, None]:
@@ -222,23 +197,22 @@ def vectors_of(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return vectors of blocks of texts, (n_texts, n), and the sums of the last three counts.
 
-    A block is its distinct texts, and the index of each text in them.
-
-    ``merge(slots, counts)`` makes vectors, (b, n), from the requested slots. The array grows in
-    place by a 32nd at a time, so that memory never holds it twice.
+    ``merge(slots, counts)`` makes vectors, (b, n), from the requested slots.
     """
     bar: Any = nullcontext(silent)
     if verbose:
         bar = progress(total, unit="text", desc="encode", verbose=True)
-    store = store_of(memory)
-    opened: Any = nullcontext(model) if store is None else closing(Disk(store, model))
+    opened: Any = nullcontext(model)
+    if memory is not None:
+        store = memory if isinstance(memory, VectorStore) else VectorStore(memory)
+        opened = closing(Disk(store, model))
     with bar as advance, opened as source:
         of_blocks = (_of_block(*block, source, merge, advance) for block in blocks)
         vectors, counts = next(of_blocks)
         n_rows = len(vectors)
         for later, more in of_blocks:
             stop = n_rows + len(later)
-            if stop > len(vectors):
+            if stop > len(vectors):  # grow in place, so that memory never holds it twice
                 shape = max(stop, stop * 33 // 32), vectors.shape[1]
                 vectors.resize(shape, refcheck=False)
             vectors[n_rows:stop] = later

@@ -51,15 +51,12 @@ def test_float16_is_not_packed(module):
     assert [type(m) for m in module] == [nn.Linear, nn.GELU, nn.Linear]
 
 
-@pytest.mark.parametrize("fault", ["missing", "wrong"])
-def test_vectors_are_the_same_without_operators(tiny_bert, texts, monkeypatch, loads, fault):
+def test_vectors_are_the_same_without_operators(tiny_bert, texts, monkeypatch, loads):
     encoder = BertEncoder(tiny_bert, device="cpu").fit(texts)
     expected = encoder.transform(texts)
 
     def forward(self, x):
-        if fault == "missing":
-            raise AttributeError("'_OpNamespace' 'mkldnn' has no such attribute")
-        return torch.zeros(*x.shape[:-1], self.out_features)
+        raise AttributeError("'_OpNamespace' 'mkldnn' has no such attribute")
 
     monkeypatch.setattr(PackedLinear, "forward", forward)
     monkeypatch.setattr(packed, "can_pack", can_pack.__wrapped__)  # look again

@@ -1,7 +1,6 @@
 """Long texts whole: windows of the plain model, joined by the pooling."""
 
 import json
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -148,32 +147,14 @@ def test_windows_without_words_of_their_own_do_not_count(pooling, windowed):
 
 
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")
-def test_huge_texts_in_bounded_memory(tiny_bert, monkeypatch):
-    monkeypatch.setattr(tokens, "PIECE", 2**14)
+def test_huge_texts(tiny_bert):
     encoder = BertEncoder(tiny_bert, overflow="windows", layers=0).fit(["dog"])
     word, text = "x" * 200_000, "dog cat " * 25_000
-    tracemalloc.start()
-    try:
-        spaces, one, many = encoder.transform([" " * 1_000_000, word, text])
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 60 * 2**20
+    spaces, one, many = encoder.transform([" " * 1_000_000, word, text])
     empty, unknown = encoder.transform(["", "xx"])
     assert_allclose(spaces, empty, atol=1e-6)
     assert_allclose(one, unknown, atol=1e-6)
     assert np.isfinite(many).all()
-
-
-def test_pieces_of_a_text_lose_no_token(minilm, words, monkeypatch):
-    monkeypatch.setattr(tokens, "PIECE", 100)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
-    text = " ".join(np.random.default_rng(0).choice(words, 500)) + " " + "dog" * 200
-    windows, rows, *_ = tokens.tokenize(tokenizer, ["dog", text], 16, whole=True)
-    assert list(rows) == [0] + [1] * (len(windows) - 1)
-    found = [i for ids in windows[1:] for i in ids[1:-1]]
-    whole = tokenizer(text, verbose=False)["input_ids"][1:-1]
-    assert found[:500] == whole[:500]
 
 
 def test_windows_of_many_texts_are_those_of_each_alone(tmp_path, words, windowed, monkeypatch):

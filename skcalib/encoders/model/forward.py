@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import textwrap
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
@@ -165,9 +166,7 @@ def by_longest(module: Any) -> bool:
 
 
 def in_short(error: Exception) -> str:
-    """First line of an error, with its type unless it is a ValueError."""
-    text = re.sub(
-        r"\x1b\[[0-9;]*m", "", str(error)
-    ).strip()  # torch colors some of its messages
-    message = (text or "no details").splitlines()[0].rstrip(".: ")
+    """Return an error on one line, with its type unless it is a ValueError."""
+    message = re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or "no details"  # colors, of torch
+    message = textwrap.shorten(message, 300).rstrip(".: ")
     return message if type(error) is ValueError else f"{type(error).__name__}: {message}"
