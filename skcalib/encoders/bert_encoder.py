@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import from_scratch, is_fitted, warn
+from skcalib.base import from_scratch, warn
 from skcalib.compat import Interval, StrOptions, _fit_context
 from skcalib.encoders.lookup import BLOCK, WithMemory, vectors_of
 from skcalib.encoders.model.declared import declared, wants_prompt
@@ -56,10 +56,9 @@ class BertEncoder(WithMemory, TextTransformer):
         those of the text, without special ones such as [CLS]. "mean_sqrt_len" is the sum
         divided by the square root of the number of tokens. "mean_without_first" is for inner
         layers of decoders, where the first token is so long that "mean" is that token alone
-        [2]_. "weighted_mean" weights tokens by position, 1 to n. "zipf" weights each token by
-        ``log(1 + rank)`` of its frequency rank in the model's vocabulary, and special tokens by
-        0, against the bias of word frequency [1]_; vocabularies in another order, as of Chinese
-        models, are refused.
+        [2]_. "weighted_mean" weights tokens by position, 1 to n. "zipf" weights each by
+        ``log(1 + rank)`` of its frequency rank in a vocabulary that has this order, and special
+        tokens by 0, against the bias of word frequency [1]_.
         "auto" is the pooling that a folder of sentence-transformers declares, or else "mean".
     layers : int, tuple of int or {"last", "last2", "first_last", "embedding_last"}, \
             default=-1
@@ -73,24 +72,20 @@ class BertEncoder(WithMemory, TextTransformer):
         for the text: ``'This sentence : "{text}" means in one word:"'``. None uses the default
         prompt that a folder of sentence-transformers declares, if any; "" uses no prompt. The
         name of a declared prompt selects that prompt; any other string is itself the prompt.
-        The tokens of the prompt are pooled unless the folder declares ``include_prompt`` as
-        false. A text that is too long is cut, never its prompt.
-        With ``{text}`` twice, only the tokens of the second text are pooled: in a decoder they
-        have seen the whole text [3]_. Both texts are cut alike. A token that also holds the
-        space before the text, or a mark after it, is one of the text.
+        Its tokens are pooled unless the folder declares ``include_prompt`` as false. A text
+        that is too long is cut, never its prompt. With ``{text}`` twice, only the tokens of the
+        second text are pooled: in a decoder they have seen the whole text [3]_.
     max_length : int or None, default=None
         Largest number of tokens per text or window, including prompt and special tokens; see
         ``overflow``. None uses the number that the folder declares (``max_seq_length``), or
         else the number of positions of the model.
     truncate_dim : int or None, default=None
         Number of leading dimensions of each layer's vector to keep, for a model that was
-        trained for it ("Matryoshka"). None keeps the number that a folder of
-        sentence-transformers declares (``truncate_dim``), or else all.
+        trained for it ("Matryoshka"). None keeps those that the folder declares, or else all.
     normalize : bool or "auto", default="auto"
-        Whether vectors are scaled to unit length, so that ``vectors @ vectors.T`` has their
-        cosines. "auto" scales them if the model's folder declares it (a module ``Normalize``)
-        and `layers` and `pooling` are those that it declares. Dimensions are cut, and layers
-        and windows merged, before.
+        Whether vectors are scaled to unit length in the end. "auto" scales them if the model's
+        folder declares it (a module ``Normalize``) and `layers` and `pooling` are those that it
+        declares.
     overflow : {"cut", "cut_left", "cut_right", "windows"}, default="cut"
         How to encode a text of more than ``max_length`` tokens. "cut_right" keeps its
         beginning, "cut_left" its end, and "cut" is what the folder declares, usually
@@ -105,12 +100,10 @@ class BertEncoder(WithMemory, TextTransformer):
         always float32.
     memory : None, path-like or VectorStore, default=None
         Cache of vectors: a folder on a local disk, or a store. Each text goes through the model
-        once, and an interrupted run resumes. It keeps all layers and poolings of a text, so
-        that you can choose others later: 66 kB with MiniLM, 650 kB with a decoder of 30 layers
-        and 576 dimensions. ``VectorStore(folder, layers=[1, -1])`` keeps fewer. The pickle of a
-        fitted encoder has no memory, so that nothing is written where it is loaded; there
-        ``set_params(memory=folder)`` sets one. In any case, recently used vectors stay in this
-        process's memory, up to 256 MiB for all encoders.
+        once, and an interrupted run resumes. It keeps all layers and poolings of a text, 66 kB
+        with MiniLM; ``VectorStore(folder, layers=[1, -1])`` keeps fewer. The pickle of a fitted
+        encoder has no memory, so that nothing is written where it is loaded. In any case,
+        recently used vectors stay in this process's memory, up to 256 MiB for all encoders.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -127,11 +120,9 @@ class BertEncoder(WithMemory, TextTransformer):
     max_length_ : int
         Largest number of tokens per text, including special tokens.
     declared_ : Declared
-        What the model's folder declares, a named tuple: ``pooling`` and whether it is declared
-        or only the default, ``declares_pooling``; ``normalizes``, whether it has a module
-        ``Normalize``; ``prompts`` by name, ``default_prompt_name`` and ``include_prompt``;
-        ``max_length`` and ``truncate_dim``. Entries without a default are None if the folder
-        does not declare them.
+        What the model's folder declares, a named tuple: ``pooling``, ``declares_pooling``,
+        ``normalizes``, ``prompts`` by name, ``default_prompt_name``, ``include_prompt``,
+        ``max_length``, ``lower_case`` and ``truncate_dim``.
     fingerprint_ : str
         SHA-256 of the files in the model's folder, except documentation, pictures, code and
         weights in other formats. A fitted encoder refuses a model with another fingerprint.
@@ -148,8 +139,8 @@ class BertEncoder(WithMemory, TextTransformer):
 
     The vector of a text depends on that text only, not on the other texts or their order (to
     1e-5). Texts are composed first (Unicode's NFC), so that canonically equal texts have one
-    vector. Each distinct text of a call is encoded once. An iterator is read in blocks of
-    16,384 texts, and each distinct text of a block is encoded once.
+    vector. Each distinct text of a call is encoded once, and of an iterator in each block of
+    16,384 texts.
 
     References
     ----------
@@ -294,16 +285,15 @@ class BertEncoder(WithMemory, TextTransformer):
         vectors, counts = vectors_of(
             blocks, model, self.memory, recipe.merge, total=total, verbose=self.verbose
         )
-        _warn_of_losses(counts.tolist(), len(vectors), recipe)
+        _warn_of_losses(counts.tolist(), len(vectors), recipe.max_length)
         return vectors
 
     def store_weights_in_pickle(self) -> Self:
         """Let pickles of this fitted encoder hold the files of its model, read now.
 
-        Such a pickle needs no folder where it is loaded: its first use writes the files to a
-        temporary folder, which the process removes at its end. Other pickles hold the name of
-        the model and its fingerprint, a few kilobytes, and need the same model where they are
-        loaded.
+        Such a pickle needs no folder where it is loaded; its first use writes the files to a
+        temporary one. Other pickles hold the name of the model and its fingerprint, a few
+        kilobytes, and need the same model where they are loaded.
 
         Returns
         -------
@@ -340,14 +330,6 @@ class BertEncoder(WithMemory, TextTransformer):
             )
         return backbone
 
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        shown = super().__repr__(N_CHAR_MAX)
-        if not is_fitted(self):
-            return shown
-        # The folder may decide these.
-        taken = ("pooling_", "normalize_", "prompt_", "max_length_")
-        return f"{shown}  # {', '.join(f'{name}={getattr(self, name)!r}' for name in taken)}"
-
 
 def recipe_of(fitted: BertEncoder) -> Recipe:
     """Return how a fitted encoder turns texts into vectors."""
@@ -366,7 +348,7 @@ def for_export(fitted: BertEncoder, **changes: Any) -> BertEncoder:
     return other
 
 
-def _warn_of_losses(counts: Sequence[int], n_texts: int, recipe: Recipe) -> None:
+def _warn_of_losses(counts: Sequence[int], n_texts: int, max_length: int) -> None:
     """Warn of cut and unknown texts."""
     n_tokens, n_unknown, n_cut = counts
     if n_unknown > 0.1 * n_tokens:
@@ -376,8 +358,7 @@ def _warn_of_losses(counts: Sequence[int], n_texts: int, recipe: Recipe) -> None
             "Choose a model for the language of these texts."
         )
     if n_cut:
-        length = recipe.max_length
         warn(
-            f"{n_cut} of {n_texts} texts were cut off at max_length={length} tokens. "
+            f"{n_cut} of {n_texts} texts were cut off at max_length={max_length} tokens. "
             "Set overflow='windows' to encode them whole."
         )

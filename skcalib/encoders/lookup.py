@@ -4,7 +4,6 @@ A source yields vectors of distinct texts: a model, or a disk, which asks a mode
 it lacks. `recall` looks into the memory of this process before it asks a source.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -70,7 +69,7 @@ class WithMemory:
         return {**state, "memory": None} if is_fitted(self) else state
 
 
-class Model(ABC):
+class Model:
     """A source that computes vectors, the slots, of each text."""
 
     key: Hashable  # of the requested slots, in memory
@@ -80,16 +79,16 @@ class Model(ABC):
     slots: Slots
     batch_size: int = 1  # texts of a request, if that matters
 
-    def keep_in(self, store: VectorStore) -> None:  # noqa: B027
+    def keep_in(self, store: VectorStore) -> None:
         """Compute all slots that a store keeps, too."""
 
-    @abstractmethod
     def encode(self, texts: Sequence[str], show: Show) -> Iterator[Records]:
         """Yield all slots of distinct texts, batch by batch."""
+        raise NotImplementedError
 
-    @abstractmethod
     def cause(self) -> str:
         """Explain why an entry may not be finite, and what to do."""
+        raise NotImplementedError
 
 
 class Disk:
@@ -199,9 +198,7 @@ def vectors_of(
 
     ``merge(slots, counts)`` makes vectors, (b, n), from the requested slots.
     """
-    bar: Any = nullcontext(silent)
-    if verbose:
-        bar = progress(total, unit="text", desc="encode", verbose=True)
+    bar = progress(total, unit="text", desc="encode", verbose=bool(verbose))
     opened: Any = nullcontext(model)
     if memory is not None:
         store = memory if isinstance(memory, VectorStore) else VectorStore(memory)
@@ -220,10 +217,6 @@ def vectors_of(
     if n_rows < len(vectors):
         vectors.resize((n_rows, vectors.shape[1]), refcheck=False)
     return vectors, counts
-
-
-def silent(*progress: Any) -> None:
-    """Show no progress."""
 
 
 def _of_block(

@@ -1,8 +1,7 @@
 """The recipe of a fitted encoder: how texts become vectors.
 
-A *slot* is a vector of a text: one hidden state under one pooling. A model computes slots. A
-store may keep more of them than an encoder needs; `Recipe.merge` makes the encoder's vector
-from the slots that it needs.
+A *slot* is a vector of a text: one hidden state under one pooling. `Recipe.merge` makes the
+encoder's vector from the slots that it needs; a store may keep more.
 """
 
 from __future__ import annotations
@@ -32,12 +31,7 @@ LAYER_NAMES = {
 
 
 class Pooling(NamedTuple):
-    """How the hidden states of a text's tokens, (N, d), become one vector of d numbers.
-
-    It selects one token, or takes a mean or a maximum. The windows of a text are combined
-    likewise: means and first tokens by a weighted mean, maxima by the maximum; the last token
-    is that of the last window.
-    """
+    """How the hidden states of a text's tokens, (N, d), become one vector of d numbers."""
 
     # Weights of a mean from two arrays, of NumPy or torch: the place of each token, from 1 on,
     # and its Zipf weight. None means that all tokens count equally.
@@ -47,9 +41,7 @@ class Pooling(NamedTuple):
     own: bool = False  # special tokens do not count
     slot: str | None = None  # from which it is computed; None for the slot of its name
     by_root: bool = False  # divides a sum by the square root of its number of tokens
-    # Whether the weight of a token depends only on its id, so that a table of words can hold
-    # it.
-    by_word: bool = False
+    by_word: bool = False  # whether the weight of a token depends only on its id
     by_frequency: bool = False  # needs the frequency ranks of tokens
     # Whether a store of all poolings keeps it only for decoders, and for encoders that use it.
     of_decoders: bool = False
@@ -99,10 +91,7 @@ class Slots(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that determines a vector of a `BertEncoder`, except its text.
-
-    This is the fitted state; defaults are resolved. Equal recipes give equal vectors.
-    """
+    """Everything that determines a vector of a `BertEncoder`, except its text."""
 
     fingerprint: str  # of the model
     layers: tuple[int, ...]  # counted from 0, the output of the embedding layer
@@ -147,10 +136,7 @@ class Recipe:
         return self.fingerprint, self.layers, self.slot, self.dtype, *read
 
     def merge(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Make the vectors of b texts, (b, n_features), from their slots, (b, n_layers, d).
-
-        ``counts``, of shape (b, 4), are those of `Records`.
-        """
+        """Make the vectors of b texts, (b, n_features), from their slots and counts."""
         vectors = vectors[..., : self.truncate_dim]
         if POOLINGS[self.pooling].by_root:
             vectors = vectors * np.sqrt(counts[:, 0], dtype=np.float32)[:, None, None]
@@ -174,6 +160,7 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
     _warn_of_pooling(pooling, layers, backbone)
     is_shipped = layers == (backbone.n_layers,) and pooling == shipped.pooling
     normalizes = shipped.normalizes and is_shipped
+    sides = {"cut_left": "left", "cut_right": "right"}
     return Recipe(
         fingerprint=backbone.fingerprint,
         layers=layers,
@@ -187,7 +174,7 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
         windows=encoder.overflow == "windows",
         dtype=encoder.dtype,
         lower_case=shipped.lower_case,
-        truncation_side=_side(encoder.overflow, backbone),
+        truncation_side=sides.get(encoder.overflow, backbone.tokens.tokenizer.truncation_side),
     )
 
 
@@ -201,13 +188,12 @@ def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:
             f"layers={layers!r}; expected an int, a tuple of one or more ints, or one of "
             f"{sorted(LAYER_NAMES)}."
         )
-    for i in indices:
-        if not -n_layers - 1 <= i <= n_layers:
-            raise ValueError(
-                f"layers={layers!r} asks for hidden state {i}; this model has {n_layers} "
-                f"layers, so its hidden states are 0 (embeddings) to {n_layers}, or "
-                f"{-n_layers - 1} to -1 from the end."
-            )
+    if beyond := [i for i in indices if not -n_layers - 1 <= i <= n_layers]:
+        raise ValueError(
+            f"layers={layers!r} asks for hidden state {beyond[0]}; this model has {n_layers} "
+            f"layers, so its hidden states are 0 (embeddings) to {n_layers}, or "
+            f"{-n_layers - 1} to -1 from the end."
+        )
     return tuple(int(i) % (n_layers + 1) for i in indices)
 
 
@@ -247,12 +233,6 @@ def _n_of_prompt(backbone: Backbone, frame: Frame, prompt: str) -> tuple[int, in
         return len(frame.before) if before else 0, len(frame.after)
     # As in sentence-transformers, which may count the last space as a token of the prompt.
     return len(backbone.tokens.ids_of(before)) - len(frame.after) if before else 0, 0
-
-
-def _side(overflow: str, backbone: Backbone) -> str:
-    if overflow in ("cut_left", "cut_right"):
-        return overflow.removeprefix("cut_")
-    return backbone.tokens.tokenizer.truncation_side
 
 
 def _max_length(max_length: int | None, backbone: Backbone, shipped: Declared) -> int:

@@ -152,17 +152,6 @@ def test_max_length_keeps_that_many_tokens(tiny_bert):
     assert_allclose(cut[[0, 2]], np.repeat(expected, 2, axis=0), atol=1e-6)
 
 
-def test_a_search_warns_once_of_what_is_cut(tiny_bert):
-    """By Python's own registry of warnings, for one line of the user's code."""
-    encoder, texts = BertEncoder(tiny_bert, max_length=5), ["a dog runs to the river"] * 2
-    with warnings.catch_warnings(record=True) as record:
-        warnings.simplefilter("default")
-        for length in (5, 5, 4):
-            clone(encoder).set_params(max_length=length).fit_transform(texts)
-    shown = [str(warning.message).partition(" tokens")[0] for warning in record]
-    assert shown == [f"2 of 2 texts were cut off at max_length={n}" for n in (5, 4)]
-
-
 @pytest.mark.parametrize("method", ["fit", "transform", "fit_transform"])
 def test_warnings_come_once_and_point_at_the_users_line(tiny_bert, method):
     encoder = BertEncoder(tiny_bert, pooling="cls", layers=0)
@@ -253,13 +242,6 @@ def test_what_is_wrong_in_an_iterator_is_named_by_its_position(tiny_bert, texts,
         encoder.transform(iter([*texts, None]))
     with pytest.raises(TypeError, match=r"X has .* of type tuple at position 0;"):
         encoder.transform(iter([("a", "b")]))
-
-
-def test_cut_off_texts_of_an_iterator_are_counted_together(tiny_bert, small_blocks):
-    encoder = BertEncoder(tiny_bert, max_length=4).fit(["man"])
-    with pytest.warns(UserWarning, match=r"^3 of 12 texts were cut off") as record:
-        encoder.transform(iter(["man", "a man runs", "cat", *["dog"] * 7, *["a man runs"] * 2]))
-    assert len(record) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """What a folder of sentence-transformers declares is what `BertEncoder` does by default."""
 
 import json
-import pickle
 import re
 
 import pytest
@@ -104,25 +103,15 @@ def test_an_e5_without_a_prompt_says_so(declare, edit_json):
     BertEncoder(folder).fit(TEXTS)
 
 
-@pytest.mark.parametrize("include", [True, False])
-def test_a_store_keeps_prompts_apart(declare, tmp_path, include):
-    folder = declare(include_prompt=include)
-    for pooling in ("mean", "last", "mean_sqrt_len"):
+def test_a_store_keeps_prompts_apart(declare, tmp_path):
+    folder = declare(include_prompt=False)
+    for pooling in ("mean", "mean_sqrt_len"):
         for prompt in ("", "query", "passage"):
             encoder = BertEncoder(folder, prompt=prompt, pooling=pooling)
             expected = encoder.fit_transform(TEXTS)
             for _ in range(2):
                 kept = BertEncoder(folder, prompt=prompt, pooling=pooling, memory=tmp_path)
                 assert_array_equal(kept.fit_transform(TEXTS), expected)
-
-
-def test_a_fitted_encoder_says_what_the_folder_decided(declare):
-    encoder = BertEncoder(str(declare("cls", "query", max_length=20)))
-    assert "#" not in repr(encoder)
-    taken = "  # pooling_='cls', normalize_=False, prompt_='dog cat ', max_length_=20"
-    assert repr(encoder.fit(TEXTS)) == repr(clone(encoder)) + taken
-    assert eval(repr(encoder), {"BertEncoder": BertEncoder}).prompt is None
-    assert "BertEncoder(model=" in repr(make_pipeline(encoder, Whitening()))
 
 
 @pytest.mark.parametrize(("declared", "of_tokenizer"), [(8, 40), (12, 6)])
@@ -233,12 +222,6 @@ def test_a_search_begins_with_the_declared_pooling(declare):
     assert search.best_estimator_["encode"].prompt_ == "dog cat "
 
 
-@pytest.mark.parametrize("include", [None, 0])
-def test_an_empty_include_prompt_leaves_prompts_out_as_theirs(declare, include):
-    folder = declare("mean", "query", include_prompt=include)
-    assert_equal(BertEncoder(folder).fit_transform(TEXTS), _theirs(folder))
-
-
 @pytest.mark.parametrize(
     ("place", "kind"),
     [(0, "custom_st.Transformer"), (0, MODELS + "WordEmbeddings"), (1, "custom_st.Pooling")],
@@ -262,19 +245,6 @@ def test_a_model_in_a_folder_of_its_own_is_refused_by_name(declare):
         BertEncoder(folder).fit(TEXTS)
 
 
-def test_what_a_folder_declares_is_shown(declare, edit_json):
-    folder = declare("cls", "query", max_length=12)
-    told = BertEncoder(folder).fit(TEXTS).declared_
-    assert told.pooling == "cls"
-    assert told.declares_pooling
-    assert told.include_prompt
-    assert (told.prompts, told.default_prompt_name) == (PROMPTS, "query")
-    assert told.max_length == 12
-    assert told.truncate_dim is None
-    edit_json(folder / SETTINGS, truncate_dim=12)
-    assert BertEncoder(folder).fit(TEXTS).declared_.truncate_dim == 12
-
-
 @pytest.mark.parametrize("pooling", ["mean", "lasttoken"])
 def test_vectors_are_cut_as_sentence_transformers_cuts_them(declare, edit_json, pooling):
     folder = declare(pooling)
@@ -294,21 +264,6 @@ def test_vectors_are_cut_as_sentence_transformers_cuts_them(declare, edit_json, 
     edit_json(folder / SETTINGS, truncate_dim=17)
     assert encoder.fit_transform(TEXTS).shape == (4, 16)
     assert len(encoder.get_feature_names_out()) == 16
-
-
-def test_each_layer_is_cut_after_memory(declare, tmp_path):
-    folder = declare("mean")
-    whole = BertEncoder(folder, layers=(0, -1), layer_merge="concat", memory=tmp_path)
-    expected = whole.fit_transform(TEXTS).reshape(4, 2, 16)[..., :5].reshape(4, 10)
-    for memory in (None, tmp_path):
-        cut = clone(whole).set_params(truncate_dim=5, memory=memory)
-        vectors = cut.fit_transform(TEXTS)
-        assert_array_equal(vectors, expected)
-        assert vectors.base is None  # no view that keeps what was cut off
-        assert len(cut.get_feature_names_out()) == 10
-    again = pickle.loads(pickle.dumps(cut))
-    assert_array_equal(again.transform(TEXTS), expected)
-    assert again.declared_ == cut.declared_
 
 
 @pytest.mark.parametrize(

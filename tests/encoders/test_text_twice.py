@@ -205,14 +205,6 @@ def test_unknown_words_count_once(tiny_bert):
     encoder.transform(["dog dog dog dog dog dog dog dog dog xylophone"])
 
 
-def test_declared_tokens_of_prompts_change_nothing(without_prompts, tiny_bert, texts):
-    declared, plain = (
-        BertEncoder(folder, prompt=TWICE, pooling="mean").fit_transform(texts[:9])
-        for folder in (without_prompts, tiny_bert)
-    )
-    assert_allclose(declared, plain, atol=1e-6)
-
-
 @pytest.mark.filterwarnings("ignore:.*were cut off")
 def test_terms_of_tokens_add_up(folder, texts):
     for overflow, text in (("cut", texts[2]), ("windows", LONG)):

@@ -10,7 +10,6 @@ import transformers
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-import skcalib.encoders.model.tokens as tokens
 from skcalib import BertEncoder, CalibrationSearch, VectorStore
 from skcalib.export import save_onnx, save_sentence_transformer
 
@@ -122,13 +121,6 @@ def test_tokenizers_in_python(tmp_path):
     assert_allclose(encoder.fit_transform([text])[0], JOINS["mean"](*windows), atol=1e-5)
 
 
-def test_minilm(minilm):
-    text = "A man plays the flute by the river while snow falls on the old bridge. " * 30
-    encoder = BertEncoder(minilm, overflow="windows", normalize=False)
-    found = encoder.fit_transform([text])[0]
-    assert_allclose(found, JOINS["mean"](*plain_windows(Path(minilm), text, 256)), atol=1e-5)
-
-
 @pytest.mark.parametrize(("n", "n_windows"), [(9, 1), (10, 1), (11, 2), (20, 2), (21, 3)])
 def test_a_text_of_a_windows_length_and_one_more(n, n_windows, windowed, tiny_bert_copy):
     text = " ".join((["dog", "cat", "river"] * 10)[:n])
@@ -144,17 +136,6 @@ def test_windows_without_words_of_their_own_do_not_count(pooling, windowed):
     only = encoder.transform([" ".join(["dog"] * 10)])
     behind = encoder.transform([" ".join(["[SEP]"] * 30 + ["dog"] * 10)])
     assert_allclose(behind, only, atol=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore:.*unknown to this model")
-def test_huge_texts(tiny_bert):
-    encoder = BertEncoder(tiny_bert, overflow="windows", layers=0).fit(["dog"])
-    word, text = "x" * 200_000, "dog cat " * 25_000
-    spaces, one, many = encoder.transform([" " * 1_000_000, word, text])
-    empty, unknown = encoder.transform(["", "xx"])
-    assert_allclose(spaces, empty, atol=1e-6)
-    assert_allclose(one, unknown, atol=1e-6)
-    assert np.isfinite(many).all()
 
 
 def test_windows_of_many_texts_are_those_of_each_alone(tmp_path, words, windowed, monkeypatch):
@@ -239,9 +220,9 @@ def byte_level():
 
 
 @pytest.mark.parametrize("prompt", ["query: ", "un", ""])
-def test_windows_have_the_whole_prompt_and_all_of_the_text(byte_level, prompt):
+def test_windows_have_the_whole_prompt_and_all_of_the_text(byte_level, split, prompt):
     text = "happy dog cat house river street garden " * 5
-    found = tokens.tokenize(byte_level, [text], 16, prompt=prompt, whole=True).ids
+    found = split(byte_level, [text], 16, prompt=prompt, windows=True).ids
     alone = byte_level(prompt.rstrip())["input_ids"]  # its last space is the next word's
     first, *later = found
     assert all(window[: len(alone)] == alone for window in later)

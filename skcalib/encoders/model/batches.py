@@ -20,10 +20,7 @@ CHARACTERS, HELD = 2**20, 2**27
 
 
 class BackboneModel(Model):
-    """The `Model` of `sources` for a backbone and a recipe.
-
-    A batch has a number of tokens that suits the device, until one does not fit into memory.
-    """
+    """The `Model` of `lookup` for a backbone and a recipe."""
 
     def __init__(self, backbone: Backbone, recipe: Recipe):
         self._backbone, self._recipe, self._budget = backbone, recipe, token_budget(backbone)
@@ -104,11 +101,7 @@ class BackboneModel(Model):
     def _pool(
         self, ids: list[list[int]], second: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Run the model on B windows and pool its hidden states.
-
-        Return slots, (B, n_slots, d), numbers of tokens pooled, own and unknown, (B, 3), and
-        weights, (B, n_slots).
-        """
+        """Return slots of B windows, numbers of tokens pooled, own and unknown, and weights."""
         backbone, slots, kinds = self._backbone, self.slots, self._backbone.tokens
         tokens, lengths = np.concatenate(ids), np.array([len(i) for i in ids])
         special = np.isin(tokens, kinds.added_ids)

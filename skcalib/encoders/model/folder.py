@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, Self
+from typing import Any
 
 from skcalib.process import caches
 from skcalib.process.forks import fork_safe_lock
@@ -93,7 +93,7 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
     fault = ""
     if names & {"adapter_config.json", "adapter_model.safetensors"}:
         fault = "it has an adapter to a model. Merge the two and save them as one"
-    elif not {*shards} <= names:
+    elif WEIGHTS[0] not in names and not {*shards} <= names:
         fault = "model.safetensors.index.json names files that it lacks. Save the model again"
     elif not any(fnmatch.filter(names, pattern) for pattern in WEIGHTS):
         fault = (
@@ -120,18 +120,14 @@ def _elsewhere(folder: Path) -> str:
 
 
 def _nested(content: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the entries of a JSON object and of all objects in it, which are parts of a model.
-
-    An entry of implementations by part, such as ``{"text_config": "sdpa"}``, yields each.
-    """
+    """Yield the entries of a JSON object and of all objects in it."""
     if isinstance(content, list):
         for value in content:
             yield from _nested(value)
     for key, value in content.items() if isinstance(content, dict) else ():
-        if "implementation" in key and isinstance(value, dict):
-            yield from ((key, part) for part in value.values())
-        else:
-            yield key, value
+        # Implementations may be those of several parts, such as {"text_config": "sdpa"}.
+        of_parts = "implementation" in key and isinstance(value, dict)
+        yield from ((key, part) for part in (value.values() if of_parts else [value]))
         yield from _nested(value)
 
 
@@ -283,11 +279,7 @@ _lock = fork_safe_lock()
 
 
 class ModelFiles:
-    """The files of a model that decide its vectors, by name.
-
-    Models are loaded from folders, so where a pickle brought them, the first use writes a
-    temporary one. It is removed with this object, or when the process ends.
-    """
+    """The files of a model, for a pickle; where it is loaded, a temporary folder holds them."""
 
     def __init__(self, folder: Path):
         files = (file for file in sorted(folder.iterdir()) if file.is_file())
@@ -310,6 +302,3 @@ class ModelFiles:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_files": self._files, "_folder": None}
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self  # it never changes

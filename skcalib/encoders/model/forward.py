@@ -78,9 +78,8 @@ class ForwardPass:
     ) -> None:
         """Call ``receive(layer, hidden)`` with hidden states of shape (N, d) of some layers.
 
-        Layers count from 0, the output of the embedding layer. The model stops after the last
-        of them. ``ids``, of shape (N,), holds the token ids of B texts, one after the other,
-        grouped by length; if one is longer than ``longest_packed``, all have its length.
+        ``ids``, of shape (N,), holds the token ids of B texts, one after the other, grouped by
+        length; if one is longer than ``longest_packed``, all have its length.
         """
         last, hooked = max(layers), self.hooked
 
@@ -142,20 +141,14 @@ class ForwardPass:
 
 
 def first_position(module: Any) -> int:
-    """Position of a text's first token.
-
-    RoBERTa and its relatives start after the position of padding tokens.
-    """
+    """Position of a text's first token; RoBERTa's follows that of padding tokens."""
     table = getattr(getattr(module, "embeddings", None), "position_embeddings", None)
     padding_idx = getattr(table, "padding_idx", None)
     return 0 if padding_idx is None else padding_idx + 1
 
 
 def windows_of(module: Any) -> list[int]:
-    """Numbers in a config that may limit how far tokens attend, by the names of entries.
-
-    Relative positions are cut off, or coarser, beyond some distance.
-    """
+    """Numbers in a config that may limit how far tokens attend, by the names of entries."""
     pattern = r'"\w*(?:window|chunk|local|block|bucket|relative)\w*": ([1-9]\d*)\b'
     return [int(n) for n in re.findall(pattern, module.config.to_json_string(use_diff=False))]
 

@@ -70,23 +70,7 @@ def _loaded(
 
 
 class Backbone:
-    """A loaded model.
-
-    Attributes
-    ----------
-    tokens : Tokens
-        Its tokenizer.
-    forward : ForwardPass
-        The forward pass, with matrix products in ``dtype`` on ``device``.
-    n_layers, width, n_positions, max_length : int
-        Number of transformer blocks; hidden size d; most tokens of a text, special ones
-        included, that the model has positions for; the smaller of this and the tokenizer's
-        limit.
-    is_causal : bool
-        Each token attends only to itself and the tokens before it, as in decoders.
-    precision : str
-        The dtype; in half precision also the device, because devices round differently.
-    """
+    """A loaded model, with matrix products in ``dtype`` on ``device``."""
 
     def __init__(
         self,
@@ -100,7 +84,7 @@ class Backbone:
         self.folder, self.fingerprint, self.device = folder, fingerprint, device
         self.module = module
         self.n_layers, self.width = module.config.num_hidden_layers, module.config.hidden_size
-        self.n_positions = n_positions(module)
+        self.n_positions = n_positions(module)  # most tokens of a text, special ones included
         # Without a limit a tokenizer declares 1e30.
         self.max_length = int(min(tokenizer.model_max_length, self.n_positions))
         self.tokens = Tokens(tokenizer, n_embedded(folder, tokenizer, module))
@@ -111,6 +95,7 @@ class Backbone:
         self.forward.move(device, dtype)
         _compare(self.forward, trial.texts, trial.states, tolerance=0.2)
         self.precision = str(dtype).removeprefix("torch.")
+        # Devices round half precision differently.
         if dtype != torch.float32 and device.type != "cpu":
             self.precision += f" on {device.type}"
 
@@ -155,7 +140,7 @@ def _states_of(module: Any, ids: np.ndarray) -> torch.Tensor:
 def _forward_pass(module: Any, trial: _Trial) -> ForwardPass:
     """Return the forward pass in which texts share a row, if each has the states it has alone.
 
-    Otherwise a batch has texts of one length. Models whose texts mix there, too, are refused.
+    Otherwise a batch has texts of one length; a model whose texts mix there, too, is refused.
     """
     longest: float = 0
     if attention_of(module) and not by_longest(module):
@@ -183,10 +168,9 @@ def _compare(
     states: list[torch.Tensor],
     tolerance: float = 1e-4,
 ) -> None:
-    """Raise a ValueError unless texts that are run together get their hidden states.
+    """Raise a ValueError unless texts that are run together get their states, of some layers.
 
-    The states may be those of the first layers alone. An entry may deviate by ``tolerance``
-    times the largest entry of its text.
+    An entry may deviate by ``tolerance`` times the largest entry of its text.
     """
     layers = range(len(states[0]))
     computed: list[torch.Tensor] = []
@@ -206,10 +190,7 @@ def _compare(
 
 
 def read(folder: Path) -> tuple[Any, Any]:
-    """Read tokenizer and module of a folder, in float32, without running code from it.
-
-    For an encoder-decoder of texts, such as T5, the module is its encoder.
-    """
+    """Read tokenizer and module of a folder, in float32, without running code from it."""
     from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
 
     # Threads of the tokenizers library save little and disturb forks. The user's setting wins.
@@ -259,11 +240,6 @@ def _check_weights(module: Any, report: dict[str, Any]) -> None:
 
 def lowercase(tokenizer: Any) -> None:
     """Let a tokenizer lowercase texts first, as sentence-transformers does."""
-    if not tokenizer.is_fast:
-        raise ValueError(
-            "its folder declares do_lower_case, which needs a fast tokenizer. Save it with a "
-            "tokenizer.json"
-        )
     from tokenizers.normalizers import Lowercase, Sequence
 
     inner = tokenizer.backend_tokenizer

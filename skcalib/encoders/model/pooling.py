@@ -21,32 +21,20 @@ NEGLIGIBLE = 1e-12
 class Pooler:
     """Pools hidden states of B texts with N tokens laid end to end, layer by layer.
 
-    ``lengths``, (B,), holds the number of tokens of each text, 1 or more. ``special``, (N,),
-    marks special tokens. ``zipf``, (N,), holds Zipf weights if a slot needs them. Vectors of
-    the ``slots`` have ``width`` numbers.
-
-    "own" means without special tokens. In a text without other tokens (an empty one) special
-    tokens count as its own, so that every text has a defined vector. A text whose weights are
-    all 0 is averaged over its own tokens with equal weights.
+    In a text without tokens of its own (an empty one) special tokens count as these, so that
+    every text has a defined vector. A text whose weights are all 0 is averaged over its own
+    tokens with equal weights.
 
     ``skip`` is the number of tokens at the beginning and at the end of each text, those of a
-    prompt, that are not pooled, except in a text that has no others. Where a prompt has the
-    text twice, ``second``, (B, 2), is where the tokens of the second one begin and end. Only
-    these are pooled, as if there were no others, except where the text has none.
-
-    Attributes
-    ----------
-    lengths, n_own : ndarray of shape (B,)
-        Number of tokens of each text that are pooled, and of its own ones among them.
-    weights : ndarray of shape (B, n_slots), float64
-        What a mean is divided by; 1 for single tokens and maxima.
+    prompt, that are not pooled; ``second``, (B, 2), is where the only tokens that are pooled
+    begin and end, if a prompt has the text twice. A text without such tokens is pooled whole.
     """
 
     def __init__(
         self,
-        lengths: np.ndarray,
-        special: np.ndarray,
-        zipf: np.ndarray | None,
+        lengths: np.ndarray,  # (B,)
+        special: np.ndarray,  # (N,) which tokens are special
+        zipf: np.ndarray | None,  # (N,) Zipf weights, if a slot needs them
         slots: Slots,
         width: int,
         device: torch.device | str = "cpu",
@@ -85,6 +73,7 @@ class Pooler:
                 shares[i], weights[:, i] = _shares(raw, own, starts, text)
             if how.own:
                 weights[no_own, i] *= NEGLIGIBLE
+        # (B, n_slots), what a mean is divided by; 1 for single tokens and maxima.
         self.weights = np.tile(weights, len(self._layers))
         self._starts = torch.from_numpy(starts).to(device)
         self._ends = self._starts + torch.from_numpy(lengths - 1).to(device)
@@ -150,10 +139,7 @@ def _pooled_part(
 def _shares(
     raw: np.ndarray, own: np.ndarray, starts: np.ndarray, text: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the share of each token in the mean of its text, and the weight of each text.
-
-    ``raw`` are the weights of tokens, (N,), ``own`` those where all of a text are 0.
-    """
+    """Return the share of each token in the mean of its text, and the weight of each text."""
     total = np.add.reduceat(raw, starts)
     if (nothing := total == 0).any():
         raw = np.where(nothing[text], own, raw)
@@ -164,8 +150,8 @@ def _shares(
 class Joined:
     """Records of texts from those of their windows, which come in any order.
 
-    ``rows``, (n_windows,), is the row of the text of each window, in order; ``slots`` specifies
-    how each vector of a window was pooled, and so how windows are combined.
+    Windows are combined as they were pooled: means and first tokens by a weighted mean, maxima
+    by the maximum; the last token is that of the last window.
     """
 
     def __init__(self, rows: np.ndarray, slots: Slots):
@@ -179,10 +165,7 @@ class Joined:
     def add(
         self, windows: np.ndarray, vectors: np.ndarray, counts: np.ndarray, weights: np.ndarray
     ) -> Iterator[Records]:
-        """Yield the records of texts that b windows complete.
-
-        ``vectors`` has shape (b, n_slots, d), ``counts`` (b, 4), ``weights`` (b, n_slots).
-        """
+        """Yield the records of texts that b windows complete."""
         rows = self._rows[windows]
         whole = self._n_windows[rows] == 1
         if whole.all():
@@ -222,9 +205,7 @@ class _Text:
             np.where(weights < self._weights, -np.inf, vectors),
             np.where(weights > self._weights, -np.inf, self._sums),
         )
-        with np.errstate(
-            invalid="ignore"
-        ):  # where entries are not finite, which is refused later
+        with np.errstate(invalid="ignore"):  # entries that are not finite are refused later
             self._sums = np.where(self._maxima, larger, self._sums + weights * vectors)
         largest = np.maximum(self._weights, weights)
         self._weights = np.where(self._maxima, largest, self._weights + weights)

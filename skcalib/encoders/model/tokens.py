@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -79,6 +79,9 @@ class Tokens:
         # Special tokens, and those that the model does not embed: texts with these are refused.
         beyond = range(n_embedded, len(tokenizer))
         self.special_ids = np.array(sorted({*tokenizer.all_special_ids, *beyond}))
+        # A text without any token, special ones included, gets one that is not a word.
+        marks = tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0
+        self._nothing = [next(mark for mark in marks if mark is not None)]
         # A decoder with a vocabulary for every word may name its end-of-text token here.
         unknown = tokenizer.unk_token_id
         self.unknown_id = None if unknown in self.ids_of("") else unknown
@@ -93,23 +96,42 @@ class Tokens:
         return len(self.tokenizer)
 
     def windows(self, texts: Sequence[str], recipe: Recipe) -> Windows:
-        """Token ids of texts, in windows; refuse a token that the model does not embed."""
-        windows = tokenize(
-            self.tokenizer,
-            texts,
-            recipe.max_length,
-            prompt=recipe.prompt,
-            whole=recipe.windows,
-            side=recipe.truncation_side,
-        )
-        for token, row in zip(map(max, windows.ids), windows.rows, strict=True):
-            if token >= self.n_embedded:
-                raise ValueError(
-                    f"The text {texts[row]!r:.60} has the token {self._names()[token]!r}, "
-                    "which the model does not embed. Leave it out, or save the model again "
-                    "after resize_token_embeddings."
-                )
-        return windows
+        """Make token ids of texts, each in a prompt, in windows of bounded length.
+
+        If texts are read whole, a text has as many windows as cover it, one after the other.
+        Otherwise it has one, with the beginning or the end of a long text. A prompt with two
+        texts has the same part of the text twice.
+        """
+        parts, texts = [*map(_composed, around(recipe.prompt))], [*map(_composed, texts)]
+        most, side = CHARACTERS * (recipe.max_length + MARGIN), recipe.truncation_side
+        strings = texts if recipe.windows else [_some(text, most, side) for text in texts]
+        step = max(1, CHARACTERS_AT_ONCE // (max(map(len, strings)) + 1))
+        enough = recipe.max_length + MARGIN * (len(parts) - 1)
+        windows: list[list[int]] = []
+        second: list[Any] = []
+        rows: list[int] = []
+        cut = np.zeros(len(texts), dtype=bool)
+        for batch in gen_batches(len(texts), step):
+            of_batch = self._in_prompt(parts, strings[batch])
+            for row, (ids, places) in enumerate(of_batch, batch.start):
+                text, string = texts[row], strings[row]
+                while len(string) < len(text) and len(ids) <= enough:
+                    string = _some(text, 4 * len(string), side)  # many spaces, or a long word
+                    [(ids, places)] = self._in_prompt(parts, [string])
+                cut[row] = not recipe.windows and len(ids) > recipe.max_length
+                for window, place in self._split(ids, places, recipe):
+                    if (largest := max(window, default=0)) >= self.n_embedded:
+                        raise ValueError(
+                            f"The text {text!r:.60} has the token "
+                            f"{self._names()[largest]!r}, which the model does not embed. "
+                            "Leave it out, or save the model again after "
+                            "resize_token_embeddings."
+                        )
+                    windows.append(window or self._nothing)
+                    second.append(place)
+                    rows.append(row)
+        where, ends = np.array(rows), np.array(second) if len(parts) > 2 else None
+        return Windows(windows, where, cut[where], ends)
 
     def lack_content(self, windows: Windows, prompt: str) -> np.ndarray:
         """Which windows have no content between the tokens of a prompt."""
@@ -122,12 +144,20 @@ class Tokens:
 
     def ids_of(self, text: str) -> list[int]:
         """Token ids of a text, special ones included."""
-        return tokenize(self.tokenizer, [text], LONGEST).ids[0]
+        return self._encoded([_composed(text)])["input_ids"][0] or self._nothing
 
     def frame(self, prompt: str) -> Frame:
         """Tokens around each text: those of a prompt, and special ones."""
         if prompt not in self._frames:
-            self._frames[prompt] = frame_of(self.tokenizer, prompt)
+            parts = [*map(_composed, around(prompt))]
+            frame = self._frame_of_two(parts) if len(parts) > 2 else self._frame_of_one(*parts)
+            if frame is None:
+                raise ValueError(
+                    f"The prompt {prompt!r:.60} has words that this model's tokenizer joins "
+                    f"with those of a text. Put a space or a mark between {TEXT} and the words "
+                    "around it."
+                )
+            self._frames[prompt] = frame
         return self._frames[prompt]
 
     @cached_property
@@ -155,49 +185,68 @@ class Tokens:
     def _names(self) -> list[str]:
         return self.tokenizer.convert_ids_to_tokens(list(range(len(self))))
 
+    def _encoded(self, texts: list[str], **options: bool) -> Any:
+        options |= {"return_attention_mask": False, "return_token_type_ids": False}
+        with _lock:
+            return self.tokenizer(texts, verbose=False, **options)
 
-def frame_of(tokenizer: Any, prompt: str) -> Frame:
-    """Return the tokens around each text; refuse words after it that the tokenizer joins."""
-    parts = [*map(_composed, around(prompt))]
-    if len(parts) > 2:
-        return _frame_of_two(tokenizer, parts, prompt)
-    before, after = parts
-    examples = ["", "a", before, f"{before}a", f"{before}a{after}"]
-    empty, letter, prefix, one, whole = _encoded(tokenizer, examples)["input_ids"]
-    n_special = len(empty) - _n_shared(empty, letter)  # after a text
-    prefix, one = (ids[: len(ids) - n_special] for ids in (prefix, one))
-    # The space before the text may belong to its first word.
-    if before and prefix and tokenizer.convert_ids_to_tokens(prefix[-1]) in SPACES:
-        prefix = prefix[:-1]
-    if after and (one[: len(prefix)] != prefix or whole[: len(one)] != one):
-        raise _joins(prompt)
-    return Frame(prefix, whole[len(one) :])
+    def _in_prompt(
+        self, parts: Sequence[str], texts: list[str]
+    ) -> Iterator[tuple[list[int], Any]]:
+        """Yield token ids of texts in a prompt, and where its two texts are, if it has two."""
+        strings = [text.join(parts) for text in texts]
+        encoded = self._encoded(strings, return_offsets_mapping=len(parts) > 2)
+        offsets = encoded["offset_mapping"] if len(parts) > 2 else repeat(None)
+        for text, ids, places in zip(texts, encoded["input_ids"], offsets, strict=False):
+            yield ids, None if places is None else _occurrences(places, text, parts)
 
+    def _frame_of_one(self, before: str, after: str) -> Frame | None:
+        """Return the tokens around a text, or None if the tokenizer joins words after it."""
+        examples = ["", "a", before, f"{before}a", f"{before}a{after}"]
+        empty, letter, prefix, one, whole = self._encoded(examples)["input_ids"]
+        n_special = len(empty) - _n_shared(empty, letter)  # after a text
+        prefix, one = (ids[: len(ids) - n_special] for ids in (prefix, one))
+        # The space before the text may belong to its first word.
+        if before and prefix and self.tokenizer.convert_ids_to_tokens(prefix[-1]) in SPACES:
+            prefix = prefix[:-1]
+        if after and (one[: len(prefix)] != prefix or whole[: len(one)] != one):
+            return None
+        return Frame(prefix, whole[len(one) :])
 
-def _frame_of_two(tokenizer: Any, parts: Sequence[str], prompt: str) -> Frame:
-    """Return the tokens around the two texts of a prompt."""
-    if not tokenizer.is_fast:
-        raise ValueError(
-            f"The prompt {prompt!r:.60} has {TEXT} twice, which needs a fast tokenizer to find "
-            "the second one. Save the model with a tokenizer.json, or give the text once."
-        )
-    letter = "a"
-    encoded = _encoded(tokenizer, [letter.join(parts)], return_offsets_mapping=True)
-    [ids], [offsets] = encoded["input_ids"], encoded["offset_mapping"]
-    (start, stop), (again, end) = _occurrences(offsets, letter, parts)
-    within = {
-        letter.join(parts)[i:j].strip() for i, j in offsets[start:stop] + offsets[again:end]
-    }
-    if within != {letter}:
-        raise _joins(prompt)
-    return Frame(ids[:start], ids[end:], ids[stop:again])
+    def _frame_of_two(self, parts: Sequence[str]) -> Frame | None:
+        """Return the tokens around two texts, or None if the tokenizer joins words to them."""
+        string = "a".join(parts)
+        encoded = self._encoded([string], return_offsets_mapping=True)
+        [ids], [offsets] = encoded["input_ids"], encoded["offset_mapping"]
+        (start, stop), (again, end) = _occurrences(offsets, "a", parts)
+        within = {string[i:j].strip() for i, j in offsets[start:stop] + offsets[again:end]}
+        return Frame(ids[:start], ids[end:], ids[stop:again]) if within == {"a"} else None
 
+    def _split(
+        self, ids: list[int], places: Any, recipe: Recipe
+    ) -> Iterator[tuple[list[int], Any]]:
+        """Yield windows of a text in its prompt, and where its second text is in each, if any.
 
-def _joins(prompt: str) -> ValueError:
-    return ValueError(
-        f"The prompt {prompt!r:.60} has words that this model's tokenizer joins with those "
-        f"of a text. Put a space or a mark between {TEXT} and the words around it."
-    )
+        Only some tokenizers return what overflows, none with a prompt.
+        """
+        most, whole = recipe.max_length, recipe.windows
+        if len(ids) <= most:
+            yield ids, places and places[1]
+            return
+        frame, of_end = self.frame(recipe.prompt), recipe.truncation_side == "left"
+        if places:
+            yield from _split_two(ids, places, most - frame.n, whole, of_end, frame)
+            return
+        before, after, _ = frame
+        room, stop = most - len(before) - len(after), len(ids) - len(after)
+        if not whole and of_end:
+            yield before + ids[stop - room :], None
+            return
+        # In the first window a token may span the prompt and the first word; in the others the
+        # prompt is tokenized alone.
+        yield ids[: most - len(after)] + ids[stop:], None
+        for i in range(len(before) + room, stop, room) if whole else ():
+            yield before + ids[i : min(i + room, stop)] + ids[stop:], None
 
 
 def _occurrences(
@@ -213,109 +262,12 @@ def _occurrences(
     return places
 
 
-def tokenize(
-    tokenizer: Any,
-    texts: Sequence[str],
-    max_length: int,
-    *,
-    prompt: str = "",
-    whole: bool = False,
-    side: str = "right",
-) -> Windows:
-    """Make token ids of texts, each in a prompt, in windows of 1 to ``max_length`` tokens.
-
-    If texts are read ``whole``, a text has as many windows as cover it, one after the other.
-    Otherwise it has one, with the beginning of a long text, or with its end if ``side`` is
-    "left". A prompt with two texts has the same part of the text twice.
-    """
-    parts, texts = [*map(_composed, around(prompt))], [*map(_composed, texts)]
-    most = CHARACTERS * (max_length + MARGIN)
-    strings = [*texts] if whole else [_some(text, most, side) for text in texts]
-    step = max(1, CHARACTERS_AT_ONCE // (max(map(len, strings)) + 1))
-    frame = cache(lambda: frame_of(tokenizer, prompt))  # if a text is long
-    enough = max_length + MARGIN * (len(parts) - 1)
-    windows: list[list[int]] = []
-    second: list[Any] = []
-    rows: list[int] = []
-    cut = np.zeros(len(texts), dtype=bool)
-    for batch in gen_batches(len(texts), step):
-        of_batch = _in_prompt(tokenizer, parts, strings[batch])
-        for row, (ids, places) in enumerate(of_batch, batch.start):
-            string = strings[row]
-            while len(string) < len(texts[row]) and len(ids) <= enough:
-                string = _some(texts[row], 4 * len(string), side)  # many spaces, or a long word
-                [(ids, places)] = _in_prompt(tokenizer, parts, [string])
-            cut[row] = not whole and len(ids) > max_length
-            for window, place in _split(ids, places, max_length, whole, side, frame):
-                windows.append(window)
-                second.append(place)
-                rows.append(row)
-    # A text without any token, special ones included, gets one that is not a word.
-    marks = tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0
-    nothing = [next(mark for mark in marks if mark is not None)]
-    where, ends = np.array(rows), np.array(second) if len(parts) > 2 else None
-    return Windows([ids or nothing for ids in windows], where, cut[where], ends)
-
-
-def _some(text: str, n: int, side: str) -> str:
-    """Return n characters of the beginning or of the end of a text."""
-    return text[:n] if side == "right" else text[-n:]
-
-
-def _encoded(tokenizer: Any, texts: list[str], **options: bool) -> Any:
-    options |= {"return_attention_mask": False, "return_token_type_ids": False}
-    with _lock:
-        return tokenizer(texts, verbose=False, **options)
-
-
-def _in_prompt(
-    tokenizer: Any, parts: Sequence[str], texts: list[str]
-) -> list[tuple[list[int], Any]]:
-    """Token ids of texts in a prompt, and where its two texts are, if it has two."""
-    strings = [text.join(parts) for text in texts]
-    if len(parts) == 2:
-        return [(ids, None) for ids in _encoded(tokenizer, strings)["input_ids"]]
-    encoded = _encoded(tokenizer, strings, return_offsets_mapping=True)
-    of_texts = zip(encoded["input_ids"], encoded["offset_mapping"], texts, strict=True)
-    return [(ids, _occurrences(offsets, text, parts)) for ids, offsets, text in of_texts]
-
-
-def _split(
-    ids: list[int],
-    places: Any,
-    max_length: int,
-    whole: bool,
-    side: str,
-    frame: Callable[[], Frame],
-) -> Iterator[tuple[list[int], Any]]:
-    """Yield windows of a text in its prompt, and where its second text is in each, if any.
-
-    They are split here, because only some tokenizers return what overflows, none with a prompt.
-    """
-    if len(ids) <= max_length:
-        yield ids, places and places[1]
-        return
-    before, after, _ = frame()
-    if places:
-        yield from _split_two(ids, places, max_length - frame().n, whole, side, frame())
-        return
-    room, stop = max_length - len(before) - len(after), len(ids) - len(after)
-    if not whole and side == "left":
-        yield before + ids[stop - room :], None
-        return
-    # In the first window a token may span the prompt and the first word; in the others the
-    # prompt is tokenized alone.
-    yield ids[: max_length - len(after)] + ids[stop:], None
-    for i in range(len(before) + room, stop, room) if whole else ():
-        yield before + ids[i : min(i + room, stop)] + ids[stop:], None
-
-
 def _split_two(
     ids: list[int],
     places: list[tuple[int, int]],
     most: int,
     whole: bool,
-    side: str,
+    of_end: bool,
     frame: Frame,
 ) -> Iterator[tuple[list[int], tuple[int, int]]]:
     """Yield windows as `_split` does, with at most ``most`` tokens of the two texts in each."""
@@ -325,11 +277,16 @@ def _split_two(
     surplus = len(first) - len(second)
     room = (most - min(max(surplus, 0), most - 2)) // 2
     n = max(len(second), 1)
-    for begin in range(0, n, room) if whole else [n - room if side == "left" else 0]:
+    for begin in range(0, n, room) if whole else [n - room if of_end else 0]:
         piece = second[begin : begin + room]
         n_first = min(max(len(piece) + surplus, 0), most - len(piece))
         head = [*frame.before, *(piece if begin else first[:n_first]), *frame.between]
         yield [*head, *piece, *frame.after], (len(head), len(head) + len(piece))
+
+
+def _some(text: str, n: int, side: str) -> str:
+    """Return n characters of the beginning or of the end of a text."""
+    return text[:n] if side == "right" else text[-n:]
 
 
 def _n_shared(one: Sequence[int], other: Sequence[int]) -> int:
