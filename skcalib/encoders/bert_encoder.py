@@ -53,12 +53,10 @@ class BertEncoder(WithMemory, TextTransformer):
             "mean_without_first", "weighted_mean", "zipf"}, default="auto"
         How the hidden states of a text's tokens become one vector. "cls" is the first token,
         "last" the last one. "mean" and "max" are over all tokens, "mean_own" and "max_own" over
-        those of the text, without special ones such as [CLS]. "mean_sqrt_len" is the sum
-        divided by the square root of the number of tokens. "mean_without_first" is for inner
-        layers of decoders, where the first token is so long that "mean" is that token alone
-        [2]_. "weighted_mean" weights tokens by position, 1 to n. "zipf" weights each by
-        ``log(1 + rank)`` of its frequency rank in a vocabulary that has this order, and special
-        tokens by 0, against the bias of word frequency [1]_.
+        those of the text, without special ones. "mean_sqrt_len" divides the sum by the square
+        root of the number of tokens. "mean_without_first" is for inner layers of decoders,
+        where "mean" is nearly the first token alone [2]_. "weighted_mean" weights tokens by
+        position, "zipf" by ``log(1 + rank)`` of their frequency in a sorted vocabulary [1]_.
         "auto" is the pooling that a folder of sentence-transformers declares, or else "mean".
     layers : int, tuple of int or {"last", "last2", "first_last", "embedding_last"}, \
             default=-1
@@ -69,10 +67,9 @@ class BertEncoder(WithMemory, TextTransformer):
         How the pooled vectors of several layers become one: their mean or concatenation.
     prompt : str or None, default=None
         Words to put before each text, such as "query: ", or around it, where ``{text}`` stands
-        for the text: ``'This sentence : "{text}" means in one word:"'``. None uses the default
-        prompt that a folder of sentence-transformers declares, if any; "" uses no prompt. The
-        name of a declared prompt selects that prompt; any other string is itself the prompt.
-        Its tokens are pooled unless the folder declares ``include_prompt`` as false. A text
+        for the text; the name of a prompt that a folder of sentence-transformers declares
+        selects that prompt. None uses its default prompt, if any, and "" none. The tokens of
+        the prompt are pooled unless the folder declares ``include_prompt`` as false. A text
         that is too long is cut, never its prompt. With ``{text}`` twice, only the tokens of the
         second text are pooled: in a decoder they have seen the whole text [3]_.
     max_length : int or None, default=None
@@ -88,11 +85,10 @@ class BertEncoder(WithMemory, TextTransformer):
         declares.
     overflow : {"cut", "cut_left", "cut_right", "windows"}, default="cut"
         How to encode a text of more than ``max_length`` tokens. "cut_right" keeps its
-        beginning, "cut_left" its end, and "cut" is what the folder declares, usually
-        "cut_right"; they warn once. "windows" encodes all of it, in windows of ``max_length``
-        tokens, each with prompt and special tokens, and combines their vectors: means weight
-        each window by its tokens, "cls" weights all windows equally, "max" takes the maximum,
-        and "last" is that of the last window.
+        beginning, "cut_left" its end, and "cut" is what the folder declares; they warn once.
+        "windows" encodes all of it, in windows of ``max_length`` tokens, and combines their
+        vectors: means weight each window by its tokens, "cls" weights all windows equally,
+        "max" takes the maximum, and "last" is that of the last window.
     device : str, default="auto"
         "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA if it works, otherwise the CPU.
     dtype : {"float32", "bfloat16", "float16"}, default="float32"
@@ -182,7 +178,7 @@ class BertEncoder(WithMemory, TextTransformer):
         "verbose": ["verbose"],
     }
 
-    _state_version = 10
+    _state_version = 11
     _learned = ("_recipe", "_files")
 
     def __init__(
@@ -246,7 +242,7 @@ class BertEncoder(WithMemory, TextTransformer):
         folder = locate(self.model)
         config = entries(folder, CONFIG)
         shipped = declared(folder)
-        backbone = load(folder, self.device, self.dtype, lower_case=shipped.lower_case)
+        backbone = load(folder, self.device, self.dtype)
         if self.prompt is None and wants_prompt(self.model, config, shipped):
             warn(
                 f"The model {str(self.model)!r} is an e5 by name and needs a prompt, but its "
@@ -321,7 +317,7 @@ class BertEncoder(WithMemory, TextTransformer):
         recipe = self._recipe
         files: ModelFiles | None = vars(self).get("_files")
         folder = files.folder if files else locate(self.model)
-        backbone = load(folder, self.device, recipe.dtype, lower_case=recipe.lower_case)
+        backbone = load(folder, self.device, recipe.dtype)
         if backbone.fingerprint != recipe.fingerprint:
             raise ValueError(
                 f"The model {str(self.model)!r} has fingerprint {backbone.fingerprint[:12]}, "

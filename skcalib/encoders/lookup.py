@@ -7,7 +7,6 @@ it lacks. `recall` looks into the memory of this process before it asks a source
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import partial
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -25,8 +24,6 @@ from skcalib.process import caches
 # lengths to repeat, few enough for texts and token ids to need little memory.
 BLOCK = 16384
 TURN = 1024  # texts that a worker encodes before another one gets its turn
-
-Show = Callable[[str], None]  # shows a note at the progress bar
 
 
 class Records(NamedTuple):
@@ -82,7 +79,7 @@ class Model:
     def keep_in(self, store: VectorStore) -> None:
         """Compute all slots that a store keeps, too."""
 
-    def encode(self, texts: Sequence[str], show: Show) -> Iterator[Records]:
+    def encode(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield all slots of distinct texts, batch by batch."""
         raise NotImplementedError
 
@@ -112,7 +109,7 @@ class Disk:
         """Key of the vectors in memory; a new or cleared store gets a new one."""
         return self._model.key, self._dtype, self._stored.store_id
 
-    def encode(self, texts: Sequence[str], show: Show) -> Generator[Records, None, None]:
+    def encode(self, texts: Sequence[str]) -> Generator[Records, None, None]:
         """Yield the requested slots; keep all slots of new texts."""
         size = self._model.batch_size
         size *= max(TURN // size, 1)  # whole batches, since each request may have a price
@@ -122,7 +119,7 @@ class Disk:
                 with turn(self._stored.path.parent):
                     # Another worker may have encoded some meanwhile.
                     new = yield from self._known(texts, rows[start : start + size])
-                    yield from self._new(texts, new, show)
+                    yield from self._new(texts, new)
 
     def _known(
         self, texts: Sequence[str], rows: np.ndarray
@@ -135,14 +132,14 @@ class Disk:
             yield Records(rows[known], vectors[known], counts[known])
         return rows[~known]
 
-    def _new(self, texts: Sequence[str], rows: np.ndarray, show: Show) -> Iterator[Records]:
+    def _new(self, texts: Sequence[str], rows: np.ndarray) -> Iterator[Records]:
         """Yield the model's slots of some rows of the texts, and keep every slot."""
         if not len(rows):
             return
         model, new = self._model, [texts[row] for row in rows]
         # Memory may have the texts, if it has every slot that the disk keeps.
         has_all = model.slots.needed == list(range(len(model.slots.names)))
-        batches = recall(new, model, show) if has_all else model.encode(new, show)
+        batches = recall(new, model) if has_all else model.encode(new)
         for records in batches:
             encoded = [new[row] for row in records.rows]
             _check_entries(records.vectors, encoded, self._dtype, self.cause)
@@ -167,9 +164,7 @@ def _check_entries(
         )
 
 
-def recall(
-    texts: Sequence[str], source: Model | Disk, show: Show
-) -> Generator[Records, None, None]:
+def recall(texts: Sequence[str], source: Model | Disk) -> Generator[Records, None, None]:
     """Yield the requested slots of distinct texts, from memory or else from the source."""
     known, key = np.zeros(len(texts), dtype=bool), source.key
     for rows, vectors, counts in caches.VECTORS.read(key, texts):
@@ -178,7 +173,7 @@ def recall(
     if known.all():
         return
     rows, new = np.flatnonzero(~known), list(compress(texts, ~known))
-    for records in source.encode(new, show):
+    for records in source.encode(new):
         encoded = [new[row] for row in records.rows.tolist()]
         _check_entries(records.vectors, encoded, records.vectors.dtype, source.cause)
         caches.VECTORS.write(source.key, encoded, records.vectors, records.counts)
@@ -228,7 +223,7 @@ def _of_block(
 ) -> tuple[np.ndarray, np.ndarray]:
     times = np.bincount(inverse)  # that each distinct text occurs
     vectors, counts = np.empty((0, 0), np.float32), np.empty((len(unique), 4), np.int32)
-    with closing(recall(unique, source, partial(advance, 0))) as batches:
+    with closing(recall(unique, source)) as batches:
         for rows, slots, numbers in batches:
             merged = merge(slots, numbers)
             if not len(vectors):

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -145,18 +144,6 @@ def _present(pipeline: Pipeline) -> list[Any]:
     return [step for _, step in pipeline.steps if not isinstance(step, str | None)]
 
 
-@dataclass
-class SideOf:
-    """The queries' or documents' side of a model, such as a ``SentenceTransformer``."""
-
-    model: Any
-    side: str
-
-    def encode(self, texts: list[str]) -> Any:
-        """Call ``encode_query`` or ``encode_document``."""
-        return getattr(self.model, f"encode_{self.side}")(texts)
-
-
 def of_side(encoder: Any, side: str) -> Any:
     """Return an encoder of texts as its model declares it for a side, "query" or "document".
 
@@ -167,15 +154,16 @@ def of_side(encoder: Any, side: str) -> Any:
         if is_fitted(encoder):
             return encoder
         (name, first), *later = encoder.steps
-        own = of_side(first, side)
-        return encoder if own is first else Pipeline([(name, own), *later])
+        declared_first = of_side(first, side)
+        is_same = declared_first is first
+        return encoder if is_same else Pipeline([(name, declared_first), *later])
     if isinstance(encoder, BertEncoder) and encoder.prompt is None and not is_fitted(encoder):
         prompts = declared(locate(encoder.model)).prompts
         names = [name for name in PROMPTS[side] if name in prompts]
         return clone(encoder).set_params(prompt=names[0]) if names else encoder
     if isinstance(encoder, TextEncoder) and hasattr(encoder.model, f"encode_{side}"):
-        kept = encoder.name and f"{encoder.name}, {side}"
-        return clone(encoder).set_params(model=SideOf(encoder.model, side), name=kept)
+        model, name = getattr(encoder.model, f"encode_{side}"), encoder.name
+        return clone(encoder).set_params(model=model, name=name and f"{name}, {side}")
     return encoder
 
 
@@ -199,20 +187,20 @@ def _first(encoder: Any) -> Any:
 
 def after_query_encoder(encoder: Any, documents: Any) -> Any:
     """Return an encoder of queries, followed by the later steps of that of documents."""
-    first, own = (
-        one.estimator if isinstance(one, FrozenEstimator) else one
-        for one in (encoder, documents)
+    queries, documents = (
+        side.estimator if isinstance(side, FrozenEstimator) else side
+        for side in (encoder, documents)
     )
-    if isinstance(first, Pipeline) and not is_fitted(first):
+    if isinstance(queries, Pipeline) and not is_fitted(queries):
         raise ValueError(
             "query_encoder is a pipeline that is not fitted, so its vectors would not be "
             "comparable with those of the documents. Give only its first step, which the later "
             "steps of `encoder` then follow, or a FrozenEstimator of a fitted pipeline."
         )
-    if isinstance(first, Pipeline) or not isinstance(own, Pipeline):
+    if isinstance(queries, Pipeline) or not isinstance(documents, Pipeline):
         return encoder
     later = [
         (name, step if isinstance(step, str | None) else FrozenEstimator(step))
-        for name, step in own.steps[1:]
+        for name, step in documents.steps[1:]
     ]
     return Pipeline([("encode", encoder), *later])

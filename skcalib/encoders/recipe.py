@@ -106,7 +106,6 @@ class Recipe:
     windows: bool  # whether long texts are read whole, in windows, not cut off
     dtype: str  # of the forward pass
     normalize: bool = False  # to unit length
-    lower_case: bool = False  # texts are lowercased first; the fingerprint covers this
     truncation_side: str = "right"  # on which long texts are cut
 
     @property
@@ -149,6 +148,12 @@ class Recipe:
 
 def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
     """Resolve the parameters of an encoder; refuse what its model cannot do."""
+    ids_of = backbone.tokens.ids_of
+    if shipped.lower_case and ids_of("A b") != ids_of("a b"):
+        raise ValueError(
+            "The folder declares do_lower_case, but its tokenizer tells cases apart. Delete "
+            "the entry to keep them, or wrap the SentenceTransformer in a TextEncoder."
+        )
     layers = resolve_layers(encoder.layers, backbone.n_layers)
     pooling = _pooling(encoder.pooling, shipped)
     if POOLINGS[pooling].by_frequency:
@@ -173,7 +178,6 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
         normalize=normalizes if encoder.normalize == "auto" else bool(encoder.normalize),
         windows=encoder.overflow == "windows",
         dtype=encoder.dtype,
-        lower_case=shipped.lower_case,
         truncation_side=sides.get(encoder.overflow, backbone.tokens.tokenizer.truncation_side),
     )
 

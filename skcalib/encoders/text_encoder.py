@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import from_scratch
 from skcalib.compat import HasMethods, Interval, _fit_context
-from skcalib.encoders.lookup import Model, Records, Show, WithMemory, vectors_of
+from skcalib.encoders.lookup import Model, Records, WithMemory, vectors_of
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store import VectorStore
 from skcalib.inputs.texts import TextTransformer, as_texts, distinct
@@ -53,8 +53,7 @@ class TextEncoder(WithMemory, TextTransformer):
     `CalibrationSearch` also encodes several fragments of each text, which an API charges for.
 
     Vectors are float64 if the model returns float64, otherwise float32; nothing is normalized.
-    Quantized codes (int8, binary) are compared as numbers; return vectors before quantization
-    if you can. A pickle contains the model, which must be picklable, and no vectors.
+    A pickle contains the model, which must be picklable, and no vectors.
 
     Examples
     --------
@@ -185,7 +184,7 @@ class TextModel(Model):
         # Of vectors in memory, shared by clones; the model itself would stay in memory.
         self.key = object()
 
-    def encode(self, texts: Sequence[str], show: Show) -> Iterator[Records]:
+    def encode(self, texts: Sequence[str]) -> Iterator[Records]:
         """Encode the texts with the model, batch by batch."""
         for batch in gen_batches(len(texts), self.batch_size):
             vectors = self._ask(list(texts[batch]))

@@ -30,7 +30,7 @@ def save_onnx(
     tokens, padded on the right, cut to the encoder's ``max_length_``. Its output
     ``sentence_embedding``, float32 of shape (n_texts, n_features), equals the vectors of the
     pipeline to 1e-5 of their length, also for an empty text that has no token. Its metadata
-    are ``prompt``, ``max_length``, ``truncation_side``, ``lower_case``, and ``tokens_before``
+    are ``prompt``, ``max_length``, ``truncation_side``, and ``tokens_before``
     and ``tokens_after``, the numbers of tokens around a text, of the prompt and special ones,
     which a client must keep where it cuts. With ``overflow="windows"`` it encodes single
     windows: a client splits long texts and combines the vectors, as the page on deployment
@@ -92,7 +92,6 @@ def save_onnx(
         "prompt": recipe.prompt,
         "max_length": str(recipe.max_length),
         "truncation_side": recipe.truncation_side,
-        "lower_case": str(recipe.lower_case).lower(),
         "tokens_before": str(len(frame.before)),
         "tokens_after": str(len(frame.after)),
     }

@@ -134,7 +134,6 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
         },
         modality_config={"text": {"method": "forward", "method_output_name": output}},
         module_output_name="token_embeddings",
-        do_lower_case=parts.recipe.lower_case,
         # Weights of layers and tokens need padded batches.
         unpad_inputs=False if several or weights is not None else None,
     )

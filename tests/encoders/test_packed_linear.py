@@ -76,9 +76,3 @@ def test_a_model_that_multiplies_wrongly_is_refused(tiny_bert, monkeypatch, load
         ValueError, match=r"cannot be used in torch.float32 on cpu: .* differ from those of"
     ):
         BertEncoder(tiny_bert, device="cpu").fit(["dog"])
-
-
-def test_packing_leaves_the_random_generator_alone():
-    before = torch.get_rng_state()
-    can_pack.__wrapped__(torch.float32)
-    assert torch.equal(before, torch.get_rng_state())

@@ -152,6 +152,7 @@ def test_memories_keep_prompts_apart(folder, tmp_path, overflow, recent):
     texts = ["dog cat", "cat", LONG, f"dog {LONG}"]
     # The first four give the same strings for some texts, and are cut at other places.
     prompts = ["", "dog ", "dog {text}", "{text} cat", TEMPLATE, "the {text} is red"]
+    prompts += ["{text} {text}", "{text} cat {text}", "cat {text} {text}"]
     ways = ["cut_right", "cut_left"] if overflow == "cut" else [overflow]
     settings = [{"prompt": p, "max_length": 36, "overflow": w} for p in prompts for w in ways]
     alone = [BertEncoder(folder, pooling="mean", **s).fit_transform(texts) for s in settings]

@@ -93,16 +93,6 @@ def test_another_model_is_asked_anew():
     assert_array_equal(encoder.transform(TEXTS), -letters(TEXTS))
 
 
-def test_a_new_name_asks_anew():
-    model = Counting(letters)
-    encoder = TextEncoder(model, name="1").fit(TEXTS)
-    X = encoder.transform(TEXTS)
-    model.vectors = lambda texts: -letters(texts)  # a new version, in the same object
-    twin = clone(encoder).set_params(name="2")
-    assert_array_equal(twin.fit_transform(TEXTS), -X)
-    assert_array_equal(encoder.transform(TEXTS), X)
-
-
 def test_a_clone_keeps_the_client_and_the_containers_of_its_output():
     pytest.importorskip("pandas")
     model = Counting(letters)

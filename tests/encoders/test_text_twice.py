@@ -175,20 +175,6 @@ def test_a_first_word_of_other_tokens_at_both_places(tiny_sink_decoder, overflow
             assert firsts == seconds or length < 8
 
 
-@pytest.mark.filterwarnings("ignore:.*were cut off")
-@pytest.mark.parametrize("overflow", ["cut_right", "cut_left", "windows"])
-def test_memories_keep_prompts_apart(folder, tmp_path, overflow, recent):
-    texts = ["dog cat", "cat", LONG, f"dog {LONG}"]
-    prompts = ["", "{text} cat cat", BARE, "{text} cat {text}", TWICE, "cat {text} {text}"]
-    settings = {"max_length": 36, "overflow": overflow, "pooling": "mean"}
-    alone = [BertEncoder(folder, prompt=p, **settings).fit_transform(texts) for p in prompts]
-    recent.bound = 2**24
-    for memory in (None, tmp_path, tmp_path):
-        for prompt, expected in zip(prompts, alone, strict=True):
-            encoder = BertEncoder(folder, prompt=prompt, memory=memory, **settings)
-            assert_array_equal(encoder.fit_transform(texts), expected)
-
-
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")
 def test_content_is_that_of_the_second_text(folder):
     from skcalib.encoders.pipelines import encode

@@ -49,7 +49,6 @@ def assert_as_theirs(vectors, folder):
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*cut off")
-CASED = {"tokenizer_config.json": {"do_lower_case": False}}
 
 
 @pytest.mark.parametrize(
@@ -57,9 +56,8 @@ CASED = {"tokenizer_config.json": {"do_lower_case": False}}
     [
         {FILE: {"max_seq_length": 9}},
         {FILE: {"max_seq_length": 9, "do_lower_case": True}},
-        {FILE: {"max_seq_length": 9, "do_lower_case": True}} | CASED,
         {"sentence_xlm-roberta_config.json": {"max_seq_length": 9}},
-        {"sentence_roberta_config.json": {"max_seq_length": 9, "do_lower_case": True}} | CASED,
+        {"sentence_roberta_config.json": {"max_seq_length": 9, "do_lower_case": True}},
         {FILE: {"max_seq_length": 8}, "tokenizer_config.json": {"truncation_side": "left"}},
         {FILE: {"transformer_task": "feature-extraction", "unpad_inputs": False}},
         {
@@ -90,6 +88,13 @@ def test_transformer_settings_are_read_as_theirs(folder, files):
 def test_transformer_settings_that_are_not_read_are_refused_by_name(folder, entry, named):
     path = folder({FILE: entry})
     with pytest.raises(ValueError, match=rf"{FILE}.* declares .*{re.escape(named)}"):
+        BertEncoder(path).fit(TEXTS)
+
+
+def test_lower_case_is_refused_for_a_tokenizer_of_both(folder, edit_json):
+    path = folder({FILE: {"do_lower_case": True}})
+    edit_json(path / "tokenizer.json", normalizer=None)
+    with pytest.raises(ValueError, match="declares do_lower_case, but its tokenizer"):
         BertEncoder(path).fit(TEXTS)
 
 

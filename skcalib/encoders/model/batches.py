@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from skcalib.base import warn
-from skcalib.encoders.lookup import BLOCK, Model, Records, Show
+from skcalib.encoders.lookup import BLOCK, Model, Records
 from skcalib.encoders.model.load import Backbone
 from skcalib.encoders.model.pooling import Joined, Pooler
 from skcalib.encoders.model.tokens import around
@@ -50,7 +50,7 @@ class BackboneModel(Model):
             "not finite. Try dtype='float32'."
         )
 
-    def encode(self, texts: Sequence[str], show: Show) -> Iterator[Records]:
+    def encode(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield all slots of the texts, those of long texts first."""
         most, characters = BLOCK, np.inf
         if self._recipe.windows:
@@ -58,9 +58,9 @@ class BackboneModel(Model):
             characters = CHARACTERS
         # Blocks are tokenized and sorted together.
         for block in runs([len(text) for text in texts], most, characters):
-            yield from self._encode_block(texts[block], block.start, show)
+            yield from self._encode_block(texts[block], block.start)
 
-    def _encode_block(self, texts: Sequence[str], start: int, show: Show) -> Iterator[Records]:
+    def _encode_block(self, texts: Sequence[str], start: int) -> Iterator[Records]:
         """Yield the slots of texts; rows count from ``start``."""
         tokens = self._backbone.tokens
         windows = tokens.windows(texts, self._recipe)
@@ -68,7 +68,7 @@ class BackboneModel(Model):
         ids, rows, is_cut, second = windows
         rows, has_windows = rows + start, len(rows) > len(texts)
         joined = Joined(rows, self.slots) if has_windows else None
-        lengths, n_seen = np.array([len(i) for i in ids]), 0
+        lengths = np.array([len(i) for i in ids])
         pending = deque(self._batches(lengths))
         while pending:
             batch = pending.popleft()
@@ -90,8 +90,6 @@ class BackboneModel(Model):
                 yield Records(rows[batch], vectors, counts)
                 continue
             yield from joined.add(batch, vectors, counts, weights)
-            n_seen += len(batch)
-            show(f"{n_seen:,} of {len(rows):,} windows")  # a text may take minutes
 
     def _batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the windows of each batch, by their lengths."""

@@ -7,7 +7,6 @@ that way; this is tried once, on a few texts.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import os
 from collections.abc import Iterator
@@ -36,24 +35,18 @@ BUFFERS = {"position_ids", "token_type_ids", "inv_freq", "masked_bias"}  # once 
 TRIAL = 520  # most tokens of a text that is tried: more than most windows of encoders
 
 
-def load(folder: Path, device: str, dtype: str, *, lower_case: bool = False) -> Backbone:
-    """Return a model, whose tokenizer may lowercase texts first; a process loads it once."""
+def load(folder: Path, device: str, dtype: str) -> Backbone:
+    """Return a model; this process loads it once for each state of its files."""
     key, place = fingerprint(folder), resolve_device(device)
-    return caches.model_of(_loaded, folder, key, place, getattr(torch, dtype), lower_case)
+    return caches.model_of(_loaded, folder, key, place, getattr(torch, dtype))
 
 
-def _loaded(
-    folder: Path, key: str, device: torch.device, dtype: torch.dtype, lower_case: bool
-) -> Backbone:
+def _loaded(folder: Path, key: str, device: torch.device, dtype: torch.dtype) -> Backbone:
     """Load the model of a folder whose fingerprint is ``key``."""
     try:
         with plain_torch(device):
             tokenizer, module = read(folder)
-            name = key
-            if lower_case:
-                lowercase(tokenizer)
-                name = hashlib.sha256(f"{key} in lower case".encode()).hexdigest()
-            backbone = Backbone(folder, name, tokenizer, module, device, dtype)
+            backbone = Backbone(folder, key, tokenizer, module, device, dtype)
         if fingerprint(folder) != key:
             raise ValueError("its files changed while they were read. Call again")
     except (MemoryError, torch.cuda.OutOfMemoryError):
@@ -236,15 +229,6 @@ def _check_weights(module: Any, report: dict[str, Any]) -> None:
             "transformers that wrote it, or correct its config.json; otherwise load it by "
             "AutoModel, and save it to another folder"
         )
-
-
-def lowercase(tokenizer: Any) -> None:
-    """Let a tokenizer lowercase texts first, as sentence-transformers does."""
-    from tokenizers.normalizers import Lowercase, Sequence
-
-    inner = tokenizer.backend_tokenizer
-    others = [] if inner.normalizer is None else [inner.normalizer]
-    inner.normalizer = Sequence([Lowercase(), *others])
 
 
 def n_embedded(folder: Path, tokenizer: Any, module: Any) -> int:
