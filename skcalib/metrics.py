@@ -15,7 +15,6 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from skcalib.base import warn
-from skcalib.inputs.containers import unmasked
 from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import distinct
 from skcalib.inputs.vectors import check_vectors, unit_rows
@@ -255,7 +254,7 @@ def _finite_pair(y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
     check_consistent_length(y_true, y_pred)
     pair = []
     for name, y in [("y_true", y_true), ("y_pred", y_pred)]:
-        column = column_or_1d(unmasked(y))
+        column = column_or_1d(y)
         if column.dtype.kind not in "fiubO":  # neither dates nor str count as numbers
             raise ValueError(f"{name} has dtype {column.dtype}; expected numbers.")
         limits = {"ensure_2d": False, "ensure_min_samples": 2}
