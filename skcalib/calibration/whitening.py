@@ -191,9 +191,7 @@ class Whitening(
     _parameter_constraints = {
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
-            Interval(
-                RealNotInt, 0, 1, closed="neither", hint=" (for 'auto' see the parameter power)"
-            ),
+            Interval(RealNotInt, 0, 1, closed="neither"),
             None,
         ],
         "method": [StrOptions({"pca", "zca", "rotated"})],
