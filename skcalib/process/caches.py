@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -136,16 +135,12 @@ def moments_of(compute: Callable[[np.ndarray], Any], X: np.ndarray) -> Any:
     return moments
 
 
-# Networks of fitted flows, by device and data type, as long as the flows live.
-NETWORKS: WeakKeyDictionary[Any, dict[Hashable, Any]] = WeakKeyDictionary()
-
-
 def clear_caches() -> None:
     """Drop what this process keeps to save time, in main memory and on GPUs.
 
     These are vectors of texts (up to 256 MiB), decompositions of samples (up to 128 MiB), the
-    four models used last, networks of fitted flows, and fingerprints of models. Fitted
-    estimators and stores on disk do not change. The next call loads the model again.
+    four models used last, and fingerprints of models. Fitted estimators and stores on disk do
+    not change. The next call loads the model again.
 
     Examples
     --------
@@ -157,5 +152,4 @@ def clear_caches() -> None:
         _moments.clear()
     with _models_lock:
         _models.clear()
-    NETWORKS.clear()
     fingerprint_of.cache_clear()
