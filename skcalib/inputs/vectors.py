@@ -1,7 +1,6 @@
 """Rows as vectors: their lengths and directions, and missing entries."""
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any, NoReturn
 
 import numpy as np
@@ -41,16 +40,6 @@ def unit_vectors(vectors: np.ndarray) -> np.ndarray:
     return unit
 
 
-def digests(vectors: np.ndarray, keys: Any = None) -> np.ndarray:
-    """Return a digest of each row, and of its key if there are keys, as 16 bytes."""
-    salts = np.zeros(len(vectors), int) if keys is None else keys
-    of_rows = [
-        blake2b(row, digest_size=16, salt=int(key).to_bytes(8, "little", signed=True)).digest()
-        for row, key in zip(np.ascontiguousarray(vectors), salts, strict=True)
-    ]
-    return np.array(of_rows, "V16")
-
-
 def equal_rows(X: np.ndarray, keys: Any = None) -> np.ndarray:
     """Return the place of the first row with the direction of each, and its key, if any.
 
@@ -76,23 +65,21 @@ def warn_of_silent(silent: Any, texts: Sequence[str] = ()) -> None:
     """Warn of ``texts`` without content, or of zero vectors if ``texts`` is empty."""
     if not silent.any():
         return
-    row, message = int(silent.argmax()), f"{silent.sum():,} of {len(silent):,}"
+    row, fault = int(silent.argmax()), "vectors are zero, such as row {}"
     if len(texts):
-        message += f" texts have no content for the encoder, such as {texts[row]!r:.40}: they "
-        message += "are blank, contain only unknown tokens, or have zero vectors. They are "
-        message += "similar to no other text"
-    else:
-        message += f" vectors are zero, such as row {row}. They are similar to no other vector"
-    warn(f"{message}.")
+        fault = "texts have no content for the encoder, such as {!r:.40}: they are blank, "
+        fault += "contain only unknown tokens, or have zero vectors"
+    example = fault.format(texts[row] if len(texts) else row)
+    warn(f"{silent.sum():,} of {len(silent):,} {example}. They are similar to no other.")
 
 
 def warn_of_lengths(X: Any, mean_square: float) -> None:
     """Warn if either ``X`` or the fitted vectors have unit length, and the others do not.
 
-    ``mean_square`` is the mean of the squared lengths of the fit. Other lengths than 1 depend
-    on the texts: between domains they differ by up to three times, so that they say nothing.
+    ``mean_square`` is the mean of the squared lengths of the fit. Other lengths than 1 differ
+    between domains by up to three times, so that they say nothing.
     """
-    if not isinstance(X, np.ndarray):
+    if not isinstance(X, np.ndarray):  # but of dask
         return
     rows = X[:: len(X) // SEEN + 1]
     squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
