@@ -64,7 +64,7 @@ def test_partial_fit_and_integers(X):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda X: X[:, 0], r"dask Array of shape \(1000,\); expected a dask array"),
+        (lambda X: X[:, 0], "dask Array; expected a dask array"),
         (lambda X: da.where(X == X[3, 3], np.nan, X), "X contains NaN"),
         (lambda X: X[:1], "n_samples=1; a covariance needs at least 2"),
         (lambda X: X[:, :4], "n_components=5 exceeds n_features=4"),
