@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import (
     HasMethods,
-    Options,
     RealNotInt,
     validate_parameter_constraints,
 )
@@ -20,14 +19,7 @@ from sklearn.utils.validation import _check_n_features as check_n_features
 
 
 class Interval(_Interval):
-    """An interval of numbers; it excludes True and False. An error shows the hint, too."""
-
-    def __init__(self, *ends: Any, closed: Any, hint: str = ""):
-        super().__init__(*ends, closed=closed)
-        self._hint = hint
-
-    def __str__(self) -> str:
-        return super().__str__() + self._hint
+    """An interval of numbers; it excludes True and False."""
 
     def is_satisfied_by(self, val: Any) -> bool:
         """Whether a value is a number in the interval."""
