@@ -11,7 +11,6 @@ from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
-    Options,
     RealNotInt,
     StrOptions,
     validate_parameter_constraints,
