@@ -29,9 +29,10 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
     tokens, padded on the right, cut to the encoder's ``max_length_``. Its output
     ``sentence_embedding``, float32 of shape (n_texts, n_features), equals the vectors of the
     pipeline to 1e-5 of their length, also for an empty text that has no token. Its metadata
-    are ``prompt``, ``max_length``, ``truncation_side``, and the numbers of tokens around
-    a text, ``tokens_before`` and ``tokens_after``, which a client must keep where it cuts. With ``overflow="windows"`` it encodes single windows: a client splits long texts
-    and combines the vectors, as the page on deployment shows.
+    are ``prompt``, ``max_length``, ``truncation_side``, and the numbers of tokens around a
+    text, ``tokens_before`` and ``tokens_after``, which a client must keep where it cuts. With
+    ``overflow="windows"`` it encodes single windows: a client splits long texts and combines
+    the vectors, as the page on deployment shows.
 
     Parameters
     ----------

@@ -100,23 +100,14 @@ class Pooler:
                     lowest = hidden.new_full((len(out) + 1, hidden.shape[1]), -torch.inf)
                     out[:, i] = lowest.scatter_reduce_(0, rows, hidden, "amax")[:-1]
                 else:
-                    out[:, i] = embedding_bag(
-                        self._all,
-                        exact,
-                        self._starts,
-                        mode="sum",
-                        per_sample_weights=self._shares[i],
-                    )
+                    options = {"mode": "sum", "per_sample_weights": self._shares[i]}
+                    out[:, i] = embedding_bag(self._all, exact, self._starts, **options)
 
     @property
     def token_shares(self) -> np.ndarray:
         """Weights of the N tokens in each mean, (n_poolings, N): they add up to 1 in a text."""
-        shares = self._shares.cpu().numpy().astype(np.float64)
-        if self._pooled is None:
-            return shares
-        pooled = self._pooled.cpu().numpy()
-        out = np.zeros((len(shares), len(pooled)))
-        out[:, pooled] = shares
+        out = np.zeros((len(self._poolings), len(self._mask)))
+        out[:, self._mask] = self._shares.cpu().numpy()
         return out
 
     @property
@@ -168,9 +159,6 @@ class Joined:
         """Yield the records of texts that b windows complete."""
         rows = self._rows[windows]
         whole = self._n_windows[rows] == 1
-        if whole.all():
-            yield Records(rows, vectors, counts)
-            return
         if whole.any():
             yield Records(rows[whole], vectors[whole], counts[whole])
         weights = np.where(self._of_last & ~self._is_last[windows, None], 0, weights)
