@@ -49,14 +49,14 @@ class BertEncoder(WithMemory, TextTransformer):
         Hub id, folder written by ``save_pretrained``, or "minilm", the model of the ``demo``
         extra. "id@revision" is a branch, tag or commit of a model on the hub. Weights must be
         safetensors; code that comes with a model is never run.
-    pooling : {"auto", "cls", "mean", "mean_own", "max", "max_own", "last", "mean_sqrt_len", \
+    pooling : {"auto", "cls", "mean", "mean_own", "max", "max_own", "last", \
             "mean_without_first", "weighted_mean", "zipf"}, default="auto"
         How the hidden states of a text's tokens become one vector. "cls" is the first token,
         "last" the last one. "mean" and "max" are over all tokens, "mean_own" and "max_own" over
-        those of the text, without special ones. "mean_sqrt_len" divides the sum by the square
-        root of the number of tokens. "mean_without_first" is for inner layers of decoders,
-        where "mean" is nearly the first token alone [2]_. "weighted_mean" weights tokens by
-        position, "zipf" by ``log(1 + rank)`` of their frequency in a sorted vocabulary [1]_.
+        those of the text, without special ones. "mean_without_first" is for inner layers of
+        decoders, where "mean" is nearly the first token alone [2]_. "weighted_mean" weights
+        tokens by position, "zipf" by ``log(1 + rank)`` of their frequency in a sorted
+        vocabulary [1]_.
         "auto" is the pooling that a folder of sentence-transformers declares, or else "mean".
     layers : int, tuple of int or {"last", "last2", "first_last", "embedding_last"}, \
             default=-1

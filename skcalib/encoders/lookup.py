@@ -184,14 +184,14 @@ def vectors_of(
     blocks: Iterable[Block],
     model: Model,
     memory: Any,
-    merge: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    merge: Callable[[np.ndarray], np.ndarray],
     *,
     total: int | None,
     verbose: bool | int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return vectors of blocks of texts, (n_texts, n), and the sums of the last three counts.
 
-    ``merge(slots, counts)`` makes vectors, (b, n), from the requested slots.
+    ``merge(slots)`` makes vectors, (b, n), from the requested slots.
     """
     bar = progress(total, unit="text", desc="encode", verbose=bool(verbose))
     opened: Any = nullcontext(model)
@@ -218,14 +218,14 @@ def _of_block(
     unique: Sequence[str],
     inverse: np.ndarray,
     source: Model | Disk,
-    merge: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    merge: Callable[[np.ndarray], np.ndarray],
     advance: Callable[..., None],
 ) -> tuple[np.ndarray, np.ndarray]:
     times = np.bincount(inverse)  # that each distinct text occurs
     vectors, counts = np.empty((0, 0), np.float32), np.empty((len(unique), 4), np.int32)
     with closing(recall(unique, source)) as batches:
         for rows, slots, numbers in batches:
-            merged = merge(slots, numbers)
+            merged = merge(slots)
             if not len(vectors):
                 vectors = np.empty((len(unique), merged.shape[1]), merged.dtype)
             elif merged.dtype.itemsize > vectors.itemsize:  # a model that answers in both

@@ -39,8 +39,6 @@ class Pooling(NamedTuple):
     token: int | None = None  # the token that it selects: 0 or -1
     maximum: bool = False  # takes the maximum of each dimension
     own: bool = False  # special tokens do not count
-    slot: str | None = None  # from which it is computed; None for the slot of its name
-    by_root: bool = False  # divides a sum by the square root of its number of tokens
     by_word: bool = False  # whether the weight of a token depends only on its id
     by_frequency: bool = False  # needs the frequency ranks of tokens
     # Whether a store of all poolings keeps it only for decoders, and for encoders that use it.
@@ -65,12 +63,7 @@ POOLINGS = {
     # Decoders attend to the first token where there is nothing to attend to. In inner layers
     # one of its coordinates is a thousand times the others, and would be all of a mean.
     "mean_without_first": Pooling(lambda place, zipf: place > 1, of_decoders=True),
-    "mean_sqrt_len": Pooling(
-        slot="mean", by_root=True, st_names=("mean_sqrt_len_tokens", "mean_sqrt_len_tokens")
-    ),
 }
-SLOTS = {name: how for name, how in POOLINGS.items() if how.slot is None}
-SLOT_OF = {name: how.slot or name for name, how in POOLINGS.items()}
 
 
 class Slots(NamedTuple):
@@ -119,26 +112,19 @@ class Recipe:
         return self.truncate_dim * (len(self.layers) if self.concatenates else 1)
 
     @property
-    def slot(self) -> str:
-        """Pooling of the slots from which a vector is made."""
-        return SLOT_OF[self.pooling]
-
-    @property
     def slots(self) -> Slots:
         """The slots from which a vector is made."""
-        return Slots.of(self.layers, [self.slot], range(len(self.layers)))
+        return Slots.of(self.layers, [self.pooling], range(len(self.layers)))
 
     @property
     def slots_key(self) -> Hashable:
         """What the slots of a text depend on: all but how they are merged."""
         read = self.prompt, self.skip, self.max_length, self.windows, self.truncation_side
-        return self.fingerprint, self.layers, self.slot, self.dtype, *read
+        return self.fingerprint, self.layers, self.pooling, self.dtype, *read
 
-    def merge(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Make the vectors of b texts, (b, n_features), from their slots and counts."""
+    def merge(self, vectors: np.ndarray) -> np.ndarray:
+        """Make the vectors of b texts, (b, n_features), from their slots, (b, n_layers, d)."""
         vectors = vectors[..., : self.truncate_dim]
-        if POOLINGS[self.pooling].by_root:
-            vectors = vectors * np.sqrt(counts[:, 0], dtype=np.float32)[:, None, None]
         if len(self.layers) == 1 or self.concatenates:
             vectors = vectors.reshape(len(vectors), -1)
         else:

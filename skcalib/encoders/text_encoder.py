@@ -159,18 +159,11 @@ class TextEncoder(WithMemory, TextTransformer):
             )
         blocks, model = [distinct(texts)], self._text_model()
         model.width = width
-        vectors, _ = vectors_of(
-            blocks, model, memory, _only, total=len(texts), verbose=self.verbose
-        )
-        return vectors
+        options = {"total": len(texts), "verbose": self.verbose}
+        return vectors_of(blocks, model, memory, lambda slots: slots[:, 0], **options)[0]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")
-
-
-def _only(slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Vectors, (b, n), of the only slot, (b, 1, n)."""
-    return slots[:, 0]
 
 
 class TextModel(Model):

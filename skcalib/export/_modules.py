@@ -13,7 +13,7 @@ from skcalib.calibration.flow import NormalizingFlow
 from skcalib.calibration.neighbors import ALPHA, ZERO, NeighborSmoothing
 from skcalib.cosines import EQUAL
 from skcalib.encoders.model.load import read
-from skcalib.encoders.recipe import POOLINGS, SLOTS
+from skcalib.encoders.recipe import POOLINGS
 from skcalib.export._parts import Parts, combined
 
 
@@ -127,11 +127,13 @@ class PaddedPipeline(nn.Module):
         backbone = parts.backbone()
         self.model = read(backbone.folder)[1]
         self.n_layers = backbone.n_layers
-        self.slot = SLOTS[recipe.slot]
+        self.pooling = POOLINGS[recipe.pooling]
         added = torch.zeros(len(backbone.tokens), dtype=torch.bool)
         added[backbone.tokens.added_ids] = True
         self.register_buffer("added", added)
-        zipf = backbone.tokens.zipf if self.slot.by_frequency else np.zeros(0, dtype=np.float32)
+        zipf = (
+            backbone.tokens.zipf if self.pooling.by_frequency else np.zeros(0, dtype=np.float32)
+        )
         self.register_buffer("zipf", torch.tensor(zipf))
         self.nothing = backbone.tokens.tokenizer.pad_token_id
         modules = [module_of(part) for part in combined(parts.steps)]
@@ -171,7 +173,7 @@ class PaddedPipeline(nn.Module):
     def _pool(
         self, hidden: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor, own: torch.Tensor
     ) -> torch.Tensor:
-        how = self.slot
+        how = self.pooling
         places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
         if how.token is not None:
             order = places if how.token else places.flip(0)
@@ -187,7 +189,4 @@ class PaddedPipeline(nn.Module):
         # If all tokens of a text have weight zero, they get equal weights.
         has_weight = weights.sum(dim=1, keepdim=True) > 0
         weights = torch.where(has_weight, weights, seen.float())
-        total = weights.sum(dim=1, keepdim=True)
-        if POOLINGS[self.recipe.pooling].by_root:
-            total = total.sqrt()
-        return (weights[:, None] @ hidden)[:, 0] / total
+        return (weights[:, None] @ hidden)[:, 0] / weights.sum(dim=1, keepdim=True)

@@ -164,7 +164,7 @@ def not_one_graph(recipe: Recipe, steps: Sequence[Any]) -> str:
         )
     if not recipe.windows:
         return ""
-    if how.by_root or how.by_frequency or how.maximum:
+    if how.by_frequency or how.maximum:
         reason = f"pooling={recipe.pooling!r}. Set pooling='mean'"
     elif any(isinstance(step, Normalizer) for step in steps):
         reason = "vectors of unit length. Set normalize=False, without a Normalizer"

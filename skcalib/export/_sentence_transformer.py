@@ -14,7 +14,7 @@ from sklearn.preprocessing import Normalizer
 from skcalib.base import import_package, warn
 from skcalib.calibration import LinearMap
 from skcalib.encoders.model.tokens import TEXT, around
-from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe
+from skcalib.encoders.recipe import POOLINGS, Recipe
 from skcalib.export._onnx import not_one_graph
 from skcalib.export._parts import Parts, combined, not_linear, take_apart
 from skcalib.export._writing import probes, write_checked
@@ -155,7 +155,7 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
 def _token_weights(parts: Parts) -> np.ndarray | None:
     """Weight of every token id in the mean over a text; None if all weigh the same."""
     backbone, recipe = parts.backbone(), parts.recipe
-    if not SLOTS[recipe.slot].own:
+    if not POOLINGS[recipe.pooling].own:
         return None
     weights = np.ones(len(backbone.tokens))
     if POOLINGS[recipe.pooling].by_frequency:
@@ -200,7 +200,7 @@ def _dense(modules: Any, W: np.ndarray, b: np.ndarray) -> Any:
 
 
 def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
-    slot = SLOTS[recipe.slot]
+    slot = POOLINGS[recipe.pooling]
     if recipe.windows:
         return "windows of long texts, which it cuts off. Set overflow='cut'"
     if recipe.concatenates:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.calibration.step import flat, linear_map
 from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, recipe_of
 from skcalib.encoders.model.tokens import CONTINUES, SPACES, Tokens
-from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe
+from skcalib.encoders.recipe import POOLINGS, Recipe
 from skcalib.inputs.texts import as_texts
 from skcalib.inspection._displays import axes_for
 
@@ -91,7 +91,7 @@ class TokenSimilarityDisplay:
         ----------
         pipeline : BertEncoder or Pipeline
             Fitted. A pipeline begins with a `BertEncoder`, whose pooling is "mean",
-            "mean_sqrt_len", "mean_without_first", "weighted_mean" or "zipf". Its other steps
+            "mean_without_first", "weighted_mean" or "zipf". Its other steps
             are linear, such as `Whitening`, or scale vectors to unit length.
         a, b : str
             The texts. Tokens of the encoder's prompt are shown if it pools them.
@@ -226,7 +226,7 @@ def _terms_of(
     ids, slots = np.array(windows.ids[0]), recipe.slots
     lengths = np.array([len(ids)])
     special = np.isin(ids, backbone.tokens.added_ids)
-    zipf = backbone.tokens.zipf[ids] if SLOTS[recipe.slot].by_frequency else None
+    zipf = backbone.tokens.zipf[ids] if POOLINGS[recipe.pooling].by_frequency else None
     where = backbone.width, backbone.device, recipe.skip
     pooler = Pooler(lengths, special, zipf, slots, *where, windows.second)
     hidden: dict[int, np.ndarray] = {}
@@ -241,8 +241,6 @@ def _terms_of(
     shares = pooler.token_shares[0]
     pooled = shares > 0
     terms = (shares[:, None] * merged)[pooled]
-    if POOLINGS[recipe.pooling].by_root:
-        terms *= np.sqrt(pooler.lengths[0])
     tokens = backbone.tokens.tokenizer.convert_ids_to_tokens(ids[pooled].tolist())
     return tokens, shares[pooled, None], _scaled(terms) if recipe.normalize else terms
 

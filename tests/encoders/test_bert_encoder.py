@@ -28,7 +28,7 @@ from skcalib import BertEncoder, BiEncoder, clear_caches
 from skcalib.encoders.model.batches import batches as batches_of
 from skcalib.process.caches import VECTORS
 
-POOLINGS = ["cls", "last", "mean", "max", "mean_sqrt_len", "weighted_mean", "zipf"]
+POOLINGS = ["cls", "last", "mean", "max", "weighted_mean", "zipf"]
 POOLINGS += ["mean_without_first", "mean_own", "max_own"]
 
 
@@ -53,7 +53,6 @@ def reference(tiny_bert):
             "max": lambda h: h.max(axis=0),
             "mean_own": lambda h: h[own].mean(axis=0),
             "max_own": lambda h: h[own].max(axis=0),
-            "mean_sqrt_len": lambda h: h.sum(axis=0) / np.sqrt(len(h)),
             "weighted_mean": lambda h: np.average(h, axis=0, weights=1 + np.arange(len(h))),
             "zipf": lambda h: np.average(h, axis=0, weights=zipf if zipf.any() else own),
             "mean_without_first": lambda h: h[1:].mean(axis=0),

@@ -21,7 +21,7 @@ LONGER = [
 ]
 MODELS = "sentence_transformers.models."
 THEIRS = {"cls": "cls", "mean": "mean", "max": "max", "last": "lasttoken"}
-THEIRS |= {"weighted_mean": "weightedmean", "mean_sqrt_len": "mean_sqrt_len_tokens"}
+THEIRS |= {"weighted_mean": "weightedmean"}
 SETTINGS = "config_sentence_transformers.json"
 
 
@@ -105,7 +105,7 @@ def test_an_e5_without_a_prompt_says_so(declare, edit_json):
 
 def test_a_store_keeps_prompts_apart(declare, tmp_path):
     folder = declare(include_prompt=False)
-    for pooling in ("mean", "mean_sqrt_len"):
+    for pooling in ("mean", "max"):
         for prompt in ("", "query", "passage"):
             encoder = BertEncoder(folder, prompt=prompt, pooling=pooling)
             expected = encoder.fit_transform(TEXTS)
@@ -135,7 +135,6 @@ def test_max_length_is_the_declared_one(declare, edit_json, declared, of_tokeniz
         ({"pooling_mode_lasttoken": True}, "last"),
         ({"pooling_mode_weightedmean_tokens": True}, "weighted_mean"),
         ({"pooling_mode": ["max"]}, "max"),
-        ({"pooling_mode": "mean_sqrt_len_tokens"}, "mean_sqrt_len"),
     ],
 )
 def test_pooling_by_its_former_and_its_present_names(declare, config, pooling):

@@ -19,7 +19,6 @@ POOLINGS = {
     "mean": lambda hidden: hidden.mean(axis=0),
     "max": lambda hidden: hidden.max(axis=0),
     "mean_own": lambda hidden: hidden.mean(axis=0),
-    "mean_sqrt_len": lambda h: h.sum(axis=0) / np.sqrt(len(h)),
     "weighted_mean": lambda h: np.average(h, axis=0, weights=np.arange(1, len(h) + 1)),
     "mean_without_first": lambda h: h[1:].mean(axis=0) if len(h) > 1 else h[0],
 }

@@ -34,9 +34,6 @@ JOINS = {
     "mean_without_first": lambda states, ids: np.concatenate([h[1:] for h in states]).mean(
         axis=0
     ),
-    "mean_sqrt_len": lambda states, ids: (
-        np.concatenate(states).sum(axis=0) / np.sqrt(sum(map(len, states)))
-    ),
     # The vocabulary of the tiny models: 5 special tokens, 4 characters, then words from rank 1.
     "zipf": lambda states, ids: np.average(
         np.concatenate(states), axis=0, weights=np.log1p(np.maximum(np.concatenate(ids) - 8, 0))
@@ -195,7 +192,7 @@ def test_a_search_and_iterators(windowed, words):
 def test_exports_refuse_windows_that_they_cannot_hold(windowed, texts, tmp_path):
     with pytest.raises(ValueError, match=r"no module for windows .* Set overflow='cut'"):
         save_sentence_transformer(windowed(), tmp_path / "model")
-    for pooling in ("max", "zipf", "mean_sqrt_len"):
+    for pooling in ("max", "zipf"):
         with pytest.raises(ValueError, match=f"pooling='{pooling}'. Set .*'mean'"):
             save_onnx(windowed(pooling=pooling), tmp_path / "model.onnx")
 

@@ -40,7 +40,6 @@ CASES = [
     {"pooling": "zipf"},
     {"pooling": "zipf", "layers": (1, 2)},
     {"pooling": "cls", "layers": 1},
-    {"pooling": "mean_sqrt_len", "normalize": True},
     {"pooling": "last", "prompt": "the dog "},
     {"pooling": "weighted_mean", "layers": (0, 2)},
 ]
@@ -79,9 +78,7 @@ def test_linear_steps_are_one_map_there(tiny_bert, texts, tmp_path):
     assert all(f"`{step!r}`" in card for step in steps)
 
 
-@pytest.mark.parametrize(
-    "pooling", ["mean", "cls", "max", "last", "mean_sqrt_len", "weighted_mean"]
-)
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "last", "weighted_mean"])
 def test_tokens_of_a_prompt_are_not_pooled_there(pooling, without_prompts, texts, tmp_path):
     encoder = BertEncoder(without_prompts, pooling=pooling, prompt="a red dog ").fit(texts)
     model, expected = exported(encoder, tmp_path), encoder.transform([*texts, *ODD])

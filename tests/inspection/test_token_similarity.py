@@ -40,7 +40,6 @@ def cosine(pipeline):
     [
         {},
         {"pooling": "zipf", "layers": "first_last"},
-        {"pooling": "mean_sqrt_len", "normalize": False},
         {"pooling": "weighted_mean", "layer_merge": "concat", "layers": (1, -1)},
         {"pooling": "mean_without_first", "layers": 3},
         {"pooling": "mean_own", "truncate_dim": 100},

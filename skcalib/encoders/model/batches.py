@@ -11,7 +11,7 @@ from skcalib.encoders.lookup import BLOCK, Model, Records
 from skcalib.encoders.model.load import Backbone
 from skcalib.encoders.model.pooling import Joined, Pooler
 from skcalib.encoders.model.tokens import around
-from skcalib.encoders.recipe import SLOT_OF, SLOTS, Recipe, Slots
+from skcalib.encoders.recipe import POOLINGS, Recipe, Slots
 from skcalib.encoders.store import VectorStore
 
 # Limits of a block of texts that are read in windows: the number of their characters, and the
@@ -103,7 +103,7 @@ class BackboneModel(Model):
         backbone, slots, kinds = self._backbone, self.slots, self._backbone.tokens
         tokens, lengths = np.concatenate(ids), np.array([len(i) for i in ids])
         special = np.isin(tokens, kinds.added_ids)
-        ranked = any(SLOTS[name].by_frequency for name in slots.poolings)
+        ranked = any(POOLINGS[name].by_frequency for name in slots.poolings)
         zipf = kinds.zipf[tokens] if ranked else None
         where = backbone.width, backbone.device, self._recipe.skip
         pooler = Pooler(lengths, special, zipf, slots, *where, second)
@@ -125,27 +125,27 @@ class BackboneModel(Model):
 
 def kept_slots(recipe: Recipe, backbone: Backbone, store: VectorStore) -> Slots:
     """Return all slots that a store keeps, if those that a recipe needs are among them."""
-    slot, needed = recipe.slot, list(recipe.layers)
+    pooling, needed = recipe.pooling, list(recipe.layers)
     n_states = backbone.n_layers + 1
     kept_layers = range(n_states) if store.layers is None else store.layers
     layers = sorted({i + n_states if i < 0 else i for i in kept_layers})
-    kept = {name for p in store._poolings for name in (SLOT_OF[p], f"{p}_own")}
-    if slot not in kept or not {*needed} <= {*layers} <= {*range(n_states)}:
+    kept = {name for p in store._poolings for name in (p, f"{p}_own")}
+    if pooling not in kept or not {*needed} <= {*layers} <= {*range(n_states)}:
         raise ValueError(
             f"The store keeps the hidden states {layers} with pooling={store.pooling!r}; this "
-            f"encoder uses {needed} with {recipe.pooling!r}, and its model has 0 to "
+            f"encoder uses {needed} with {pooling!r}, and its model has 0 to "
             f"{backbone.n_layers}. Create a VectorStore with the layers and the pooling of the "
             "encoder, or without both."
         )
-    rare = store.pooling is not None or SLOTS[slot].of_decoders or backbone.is_causal
+    rare = store.pooling is not None or POOLINGS[pooling].of_decoders or backbone.is_causal
     poolings = [
         name
-        for name, how in SLOTS.items()
+        for name, how in POOLINGS.items()
         if name in kept
         and (rare or not how.of_decoders)
         and (backbone.tokens.has_zipf or not how.by_frequency)
     ]
-    places = [layers.index(i) * len(poolings) + poolings.index(slot) for i in needed]
+    places = [layers.index(i) * len(poolings) + poolings.index(pooling) for i in needed]
     return Slots.of(layers, poolings, places)
 
 

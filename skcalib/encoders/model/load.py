@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,28 +81,24 @@ class Backbone:
         # Without a limit a tokenizer declares 1e30.
         self.max_length = int(min(tokenizer.model_max_length, self.n_positions))
         self.tokens = Tokens(tokenizer, n_embedded(folder, tokenizer, module))
-        trial = _trial_of(module, self.tokens, self.n_positions)
-        self.is_causal = trial.is_causal
+        texts, states, self.is_causal = _trial_of(module, self.tokens, self.n_positions)
         with quiet_transformers():
-            self.forward = _forward_pass(module, trial)
+            self.forward = _forward_pass(module, texts, states, self.is_causal)
         self.forward.move(device, dtype)
-        _compare(self.forward, trial.texts, trial.states, tolerance=0.2)
+        _compare(self.forward, texts, states, tolerance=0.2)
         self.precision = str(dtype).removeprefix("torch.")
         # Devices round half precision differently.
         if dtype != torch.float32 and device.type != "cpu":
             self.precision += f" on {device.type}"
 
 
-class _Trial(NamedTuple):
-    """Three texts, the last two of equal length, and the hidden states of each text alone."""
+def _trial_of(
+    module: Any, tokens: Tokens, n_positions: int
+) -> tuple[list[np.ndarray], list[torch.Tensor], bool]:
+    """Draw three texts, the last two of equal length, and run each alone.
 
-    texts: list[np.ndarray]  # token ids
-    states: list[torch.Tensor]  # hidden states, (n_layers + 1, length, d), in float32
-    is_causal: bool  # each token attends only to itself and the tokens before it
-
-
-def _trial_of(module: Any, tokens: Tokens, n_positions: int) -> _Trial:
-    """Draw texts of words and special tokens, and run each alone."""
+    Returned are token ids, hidden states in float32, and whether the model is causal.
+    """
     # The first text exceeds the windows of the model, unless they are long.
     windows = [n + 8 for n in windows_of(module) if n + 8 <= TRIAL]
     shape = 3, min(max([16, *windows]), n_positions)
@@ -114,7 +110,7 @@ def _trial_of(module: Any, tokens: Tokens, n_positions: int) -> _Trial:
     # In a decoder the first token does not attend to the last.
     one, two = tokens.words[:2]
     first = [_states_of(module, np.array([one, one, last]))[-1, 0] for last in (one, two)]
-    return _Trial(texts, [_states_of(module, text) for text in texts], torch.equal(*first))
+    return texts, [_states_of(module, text) for text in texts], torch.equal(*first)
 
 
 def _states_of(module: Any, ids: np.ndarray) -> torch.Tensor:
@@ -130,7 +126,9 @@ def _states_of(module: Any, ids: np.ndarray) -> torch.Tensor:
     return torch.cat(states)
 
 
-def _forward_pass(module: Any, trial: _Trial) -> ForwardPass:
+def _forward_pass(
+    module: Any, texts: list[np.ndarray], states: list[torch.Tensor], is_causal: bool
+) -> ForwardPass:
     """Return the forward pass in which texts share a row, if each has the states it has alone.
 
     Otherwise a batch has texts of one length; a model whose texts mix there, too, is refused.
@@ -138,20 +136,20 @@ def _forward_pass(module: Any, trial: _Trial) -> ForwardPass:
     longest: float = 0
     if attention_of(module) and not by_longest(module):
         # Windows longer than the first text are not tried. Some begin at half their length.
-        untried = [n for n in windows_of(module) if n >= len(trial.texts[0])]
-        longest = max(min(untried, default=np.inf) / 2, len(trial.texts[0]))
-    forward = ForwardPass(module, longest, trial.is_causal)
+        untried = [n for n in windows_of(module) if n >= len(texts[0])]
+        longest = max(min(untried, default=np.inf) / 2, len(texts[0]))
+    forward = ForwardPass(module, longest, is_causal)
     if longest:
         # A row may have more tokens than the model has positions.
         n = max(0, getattr(module.config, "max_position_embeddings", None) or 0)
-        n_texts = min(n, 2**16) // len(trial.texts[0]) + 1
-        row = [trial.texts[0]] * n_texts, [trial.states[0][:1]] * n_texts
+        n_texts = min(n, 2**16) // len(texts[0]) + 1
+        row = [texts[0]] * n_texts, [states[0][:1]] * n_texts
         with contextlib.suppress(Exception):  # any kind, if it does not accept the arguments
-            _compare(forward, trial.texts, trial.states)
+            _compare(forward, texts, states)
             _compare(forward, *row)
             return forward
     forward.longest_packed, forward.hooked = 0, False
-    _compare(forward, trial.texts, trial.states)
+    _compare(forward, texts, states)
     return forward
 
 

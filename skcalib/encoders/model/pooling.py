@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import embedding_bag
 
 from skcalib.encoders.lookup import Records
-from skcalib.encoders.recipe import SLOTS, Slots
+from skcalib.encoders.recipe import POOLINGS, Slots
 
 # Factor of the weight of a window in which a pooling finds no token to count. Next to other
 # windows of a long text it is lost to rounding.
@@ -42,7 +42,7 @@ class Pooler:
         second: np.ndarray | None = None,
     ):
         self._layers = np.array(slots.layers)
-        self._poolings = [SLOTS[name] for name in slots.poolings]
+        self._poolings = [POOLINGS[name] for name in slots.poolings]
         n_poolings = len(self._poolings)
         shape = len(lengths), len(self._layers), n_poolings, width
         self._vectors = torch.empty(shape, dtype=torch.float32, device=device)
@@ -100,8 +100,10 @@ class Pooler:
                     lowest = hidden.new_full((len(out) + 1, hidden.shape[1]), -torch.inf)
                     out[:, i] = lowest.scatter_reduce_(0, rows, hidden, "amax")[:-1]
                 else:
-                    options = {"mode": "sum", "per_sample_weights": self._shares[i]}
-                    out[:, i] = embedding_bag(self._all, exact, self._starts, **options)
+                    shares = self._shares[i]
+                    out[:, i] = embedding_bag(
+                        self._all, exact, self._starts, mode="sum", per_sample_weights=shares
+                    )
 
     @property
     def token_shares(self) -> np.ndarray:
@@ -146,7 +148,7 @@ class Joined:
     """
 
     def __init__(self, rows: np.ndarray, slots: Slots):
-        poolings = [SLOTS[name] for name in slots.poolings] * len(slots.layers)
+        poolings = [POOLINGS[name] for name in slots.poolings] * len(slots.layers)
         self._rows, self._n_windows = rows, np.bincount(rows)
         self._is_last = np.append(rows[1:] != rows[:-1], True)
         self._of_last = np.array([how.token == -1 for how in poolings])
