@@ -10,7 +10,7 @@ from sklearn.metrics.pairwise import check_pairwise_arrays
 from sklearn.pipeline import make_pipeline
 
 from skcalib.base import is_fitted, progress, warn
-from skcalib.calibration.step import flat
+from skcalib.calibration.map import flat
 from skcalib.cosines import blocks
 from skcalib.encoders.pipelines import (
     after_query_encoder,
