@@ -24,6 +24,8 @@ and "smoothed" is `NeighborSmoothing`.
   cosine with one that has another answer.
 - "names", "three labels", "three labels and names": accuracy; in skewed sets the mean of
   accuracy and balanced accuracy.
+- "classifier": accuracy of `LogisticRegression` after a step; 500 labeled texts are fitted, and
+  choose `C`.
 - "no class": mean of the shares of texts kept of known classes and rejected of others.
 - "languages": share of a sentence's translations among its nearest, in one pool of four
   languages, after a map fitted on other sentences and their languages.
@@ -42,21 +44,26 @@ import raw_recipes
 import raw_sts
 import search
 from classes import ODD, Bench, by_lines, kinds_of, rejections
-from contenders import OURS, for_groups, for_known_groups, for_similarity
+from contenders import OURS, for_groups, for_known_groups, for_similarity, pca
 from data import FITTED, SETS, STS, labeled, sentences, side
 from measures import codes_of, correlations, ndcg, precisions, unit
 from scipy.stats import t
 from sklearn.cluster import KMeans
 from sklearn.covariance import LedoitWolf
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import normalized_mutual_info_score, roc_auc_score
+from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.neighbors import NearestNeighbors
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skcalib import (
     NearestAnswer,
     NormalizingFlow,
     SimilarityScale,
     TextEncoder,
+    Whitening,
 )
 
 RESAMPLES = 1000
@@ -144,6 +151,9 @@ def encoder_of(job, name, encode, options):
     """Return what encodes texts: a trained encoder, or features of a raw language model."""
     if name in TRAINED:
         return encode.named(name)
+    if job == "raw model, classifier":
+        encoder = raw_depths.stored(encode.named(name), options, layers=-1).fit([""])
+        return lambda texts: encoder.transform(list(texts))
     model, feature = encode.named("smollm2"), RAW[name]
     return lambda texts, data=None: raw_recipes.encoded(model, options, feature, texts, data)[0]
 
@@ -341,6 +351,21 @@ def classified(n_labels, are_named):
     return task
 
 
+def with_many_labels(encode, options):
+    steps = {"raw": "passthrough", "StandardScaler": StandardScaler(), "PCA(128)": pca(128)}
+    steps |= {"skcalib, exact": Whitening(), OURS: Whitening(power="auto")}
+    for name in raw_depths.SETS[1:]:
+        n = 400 if name == "intents" else 500  # as `raw_depths`, which has stored them
+        (known, y), (new, of_new) = (labeled(name, half, n) for half in ("train", "test"))
+        X, Z, values = encode(known), encode(new), {}
+        for step, map_ in steps.items():
+            logistic = LogisticRegression(max_iter=2000)
+            logistic = GridSearchCV(logistic, {"C": [1, 10, 100]}, cv=KFold(3))
+            model = make_pipeline(map_, logistic).fit(X, y)
+            values[step] = model.predict(Z) == of_new
+        yield name, "accuracy", resampled(values)
+
+
 def of_no_class(encode, options):
     for name in ODD:
         values = {}
@@ -402,6 +427,8 @@ TASKS = {  # the task of a job, and its encoders
     "names": (classified(0, True), TRAINED),
     "three labels": (classified(3, False), TRAINED),
     "three labels and names": (classified(3, True), TRAINED),
+    "classifier": (with_many_labels, TRAINED),
+    "raw model, classifier": (with_many_labels, ("smollm2",)),
     "no class": (of_no_class, TRAINED),
     "languages": (of_languages, TRAINED),
     "rate": (rate_kept, TRAINED),
