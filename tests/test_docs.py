@@ -79,7 +79,6 @@ def run(page, shared=None):
 
 
 @pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")  # the toy set is small
-@pytest.mark.filterwarnings("ignore:.*unknown to this model")  # Chinese, as the page says
 @pytest.mark.parametrize("page", outputs.ALONE)
 @pytest.mark.usefixtures("reader")
 def test_each_block_of_a_page_runs_by_itself(page):
