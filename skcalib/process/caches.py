@@ -3,7 +3,7 @@
 Nothing here changes a result. Vectors are kept because a search fits and scores many pipelines
 on the same texts, moments because a grid over the dimensions of a whitening would decompose one
 covariance again and again, models because loading one takes seconds, and fingerprints of models
-because reading their files takes seconds, too. A network of a flow is built once per device.
+because reading their files takes seconds, too.
 """
 
 import hashlib
@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.utils import gen_batches
@@ -169,9 +168,6 @@ def _content_hash(X: np.ndarray) -> bytes:
     return total.digest()
 
 
-# Networks of fitted flows, by device and data type, as long as the flows live.
-NETWORKS: WeakKeyDictionary[Any, dict[Hashable, Any]] = WeakKeyDictionary()
-
 # Warnings that were shown, each with its file and line.
 SHOWN: set[tuple[str, type[Warning], str, int]] = set()
 
@@ -180,9 +176,8 @@ def clear_caches() -> None:
     """Drop what this process keeps to save time, in main memory and on GPUs.
 
     These are vectors of texts (up to 256 MiB), decompositions of samples (up to 128 MiB), the
-    four models used last, networks of fitted flows, fingerprints of models, and the list of
-    warnings shown. Fitted estimators and stores on disk do not change. The next call loads the
-    model again.
+    four models used last, fingerprints of models, and the list of warnings shown. Fitted
+    estimators and stores on disk do not change. The next call loads the model again.
 
     Examples
     --------
@@ -195,5 +190,4 @@ def clear_caches() -> None:
     SHOWN.clear()
     with _models_lock:
         _models.clear()
-    NETWORKS.clear()
     fingerprint_of.cache_clear()
