@@ -27,8 +27,6 @@ and "smoothed" is `NeighborSmoothing`.
 - "classifier": accuracy of `LogisticRegression` after a step; 500 labeled texts are fitted, and
   choose `C`.
 - "no class": mean of the shares of texts kept of known classes and rejected of others.
-- "languages": share of a sentence's translations among its nearest, in one pool of four
-  languages, after a map fitted on other sentences and their languages.
 - "rate": how well a threshold for one false pair in a thousand keeps it on other texts, the
   smaller of the rates divided by the larger.
 """
@@ -37,7 +35,6 @@ import re
 import warnings
 
 import answers
-import languages
 import numpy as np
 import raw_depths
 import raw_recipes
@@ -50,7 +47,6 @@ from measures import codes_of, correlations, ndcg, precisions, unit
 from scipy.stats import t
 from sklearn.cluster import KMeans
 from sklearn.covariance import LedoitWolf
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import normalized_mutual_info_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV, KFold
@@ -58,13 +54,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skcalib import (
-    NearestAnswer,
-    NormalizingFlow,
-    SimilarityScale,
-    TextEncoder,
-    Whitening,
-)
+from skcalib import NearestAnswer, NormalizingFlow, SimilarityScale, TextEncoder, Whitening
 
 RESAMPLES = 1000
 TRAINED = "minilm", "e5"
@@ -77,7 +67,6 @@ CLUSTERED = (
     OURS,
     "skcalib, not smoothed",
 )
-MEANS = {"cosine": 0, "half of the means": 0.5, "the means": 1}
 RAW_SETS = "Banking77", "news", "biomedical", "emotions", "intents", "assistants"
 
 
@@ -269,7 +258,7 @@ def odd(encode, options):
 def searched(n_bank, sets=search.SETS):
     def task(encode, options):
         for name in sets:
-            documents, queries, grades, _ = search.collection(encode, name)
+            documents, queries, grades = search.collection(encode, name)
             answered = np.flatnonzero(grades.any(axis=1))
             order = np.random.default_rng(0).permutation(answered)
             bank, scored = order[: len(order) // 2][:n_bank], order[len(order) // 2 :]
@@ -289,16 +278,10 @@ def searched(n_bank, sets=search.SETS):
 def line_scores(sides, documents, queries, bank):
     """Return scores of queries with documents, by words, characters and vectors."""
     D, Q = sides[True](documents), sides[False](queries)
-    center = (sides[False](bank) if bank else np.zeros_like(Q)).mean(axis=0)
-    n_grams = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True)
-    spelled = n_grams.fit_transform(documents)
-    spelled = (n_grams.transform(queries) @ spelled.T).toarray()
-    words, steps = search.bm25(documents, queries), {}
-    for share, m in MEANS.items():
-        cosines = unit(Q - m * center) @ unit(D - m * D.mean(axis=0)).T
-        for c in (0, 0.2, 0.3, 0.5):
-            steps[f"{share}, {c} characters"] = cosines + c * spelled
-    steps["raw"] = steps.pop("cosine, 0 characters")
+    mean = sides[False](bank).mean(axis=0) if bank else np.zeros(len(Q.T))
+    words = search.bm25(documents, queries)
+    steps = search.contenders(D, Q, search.n_grams(documents, queries), mean)
+    steps["raw"] = steps.pop("cosines")
     return steps | {"BM25": words, "reciprocal ranks": search.ranks(steps["raw"], words)}
 
 
@@ -378,25 +361,6 @@ def of_no_class(encode, options):
             yield name, f"balanced accuracy, {kind}", resampled(means)
 
 
-# Languages and rates.
-
-
-def of_languages(encode, options):
-    fitted, groups, pool, text = languages.sentences()
-    X, Z = encode(fitted), encode(pool)
-    means = {group: X[groups == group].mean(axis=0) for group in languages.TASKS}
-    of_pool = np.repeat(list(languages.TASKS), len(pool) // len(languages.TASKS))
-    each = Z - np.array([means[group] for group in of_pool])
-    steps = {
-        "raw": Z,
-        "mean subtracted": Z - X.mean(axis=0),
-        "mean of each language subtracted": each,
-        OURS: languages.erased(X, Z, groups),
-    }
-    hits = {step: languages.hits(vectors, text) for step, vectors in steps.items()}
-    yield "STS-B", "translations found", resampled(hits)
-
-
 def rate_kept(encode, options):
     rate = 1e-3
     for name in SETS:
@@ -430,6 +394,5 @@ TASKS = {  # the task of a job, and its encoders
     "classifier": (with_many_labels, TRAINED),
     "raw model, classifier": (with_many_labels, ("smollm2",)),
     "no class": (of_no_class, TRAINED),
-    "languages": (of_languages, TRAINED),
     "rate": (rate_kept, TRAINED),
 }

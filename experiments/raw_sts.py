@@ -9,13 +9,12 @@ length. ``--most`` limits the pairs of the sets other than STS-B.
 """
 
 import numpy as np
+from contenders import chosen
 from data import LENGTH, LENGTH_TWICE, LENGTH_WITH_TEMPLATE, STS, TEMPLATE, TWICE, pairs
 from measures import correlations, intervals, resampled, unit
 from sklearn.base import clone
-from sklearn.decomposition import PCA
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skcalib import NormalizingFlow, VectorStore, Whitening
+from skcalib import NormalizingFlow, VectorStore
 
 PLAIN = {"max_length": LENGTH}
 AROUND = {"max_length": LENGTH_WITH_TEMPLATE, "prompt": TEMPLATE, "pooling": "last"}
@@ -23,26 +22,12 @@ SECOND = {"max_length": LENGTH_TWICE, "prompt": TWICE}
 FEATURES = {
     "last": [PLAIN],
     "first_last": [PLAIN | {"layers": "first_last"}],
-    "last2": [PLAIN | {"layers": "last2"}],
-    "embedding": [PLAIN | {"layers": 0}],
-    "layer 1": [PLAIN | {"layers": 1}],
-    "last token": [PLAIN | {"pooling": "last"}],
     "last token, prompt": [AROUND],
     "second text": [SECOND],
     "side by side": [AROUND, SECOND],
 }
-STEPS = {
-    "raw": FunctionTransformer(),
-    "mean subtracted": StandardScaler(with_std=False),
-    "StandardScaler": StandardScaler(),
-    "PCA(128, whiten)": PCA(128, whiten=True, random_state=0),
-    "PCA(256, whiten)": PCA(256, whiten=True, random_state=0),
-    "flow": NormalizingFlow(random_state=0),
-    "exact": Whitening(),
-    "exact, 256": Whitening(256),
-    "auto": Whitening(power="auto"),
-    "many": Whitening(power="auto", n_groups="many"),
-}
+STEPS = chosen("raw", "StandardScaler", "PCA(256, whiten=True)", "exact", "default", "many")
+STEPS["flow"] = NormalizingFlow(random_state=0)
 
 
 def stored(encode, options, **params):
