@@ -144,7 +144,7 @@ def encoder_of(job, name, encode, options):
         encoder = raw_depths.stored(encode.named(name), options, layers=-1).fit([""])
         return lambda texts: encoder.transform(list(texts))
     model, feature = encode.named("smollm2"), RAW[name]
-    return lambda texts, data=None: raw_recipes.encoded(model, options, feature, texts, data)[0]
+    return lambda texts: raw_recipes.encoded(model, options, feature, texts)[0]
 
 
 def is_raw(encode):
@@ -181,8 +181,7 @@ def sets_of(encode):
             fitted, texts, codes = known["fit"], known["texts"], codes_of(known["labels"])
         else:
             fitted, texts, codes = raw_depths.texts_of(name, *size)
-        known = (name,) if is_raw(encode) else ()
-        yield name, encode(fitted, *known), encode(texts, *known), codes_of(codes)
+        yield name, encode(fitted), encode(texts), codes_of(codes)
 
 
 def few_fitted(encode):

@@ -15,10 +15,8 @@ import pandas as pd
 from contenders import Near, chosen
 from data import DATA, pairs, side
 from measures import codes_of, correlations, precisions, unit
-from raw_depths import stored as stored_depths
 from raw_depths import texts_of
-from raw_sts import FEATURES, side_by_side
-from raw_sts import stored as stored_pairs
+from raw_sts import FEATURES, side_by_side, stored
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
@@ -36,11 +34,6 @@ GROUPS = {
 }
 FEW, TEXTS = 300, 400
 STEPS = "raw", "StandardScaler", "PCA(128, whiten=True)", "exact", "default", "many"
-# By the sets that `raw_depths` has stored, with its names of their features.
-AS_STORED = {
-    "first_last": {"layers": "first_last"},
-    "last token, prompt": {"pooling": "last, prompt"},
-}
 
 
 def steps(n_groups=None):
@@ -87,18 +80,9 @@ def of_pairs():
     yield "same meaning", "medical", both, np.array(entries["same"])
 
 
-def encoded(encode, options, feature, texts, name=None):
+def encoded(encode, options, feature, texts):
     """Vectors of texts, one array for each part of a feature."""
-    in_depths = name not in (None, "intents", "assistants")
-    if in_depths and feature in AS_STORED:
-        encoder = stored_depths(encode, options, **AS_STORED[feature])
-        return [encoder.fit([""]).transform(list(texts))]
-    if in_depths and feature == "side by side":
-        return [
-            encoded(encode, options, part, texts, name)[0]
-            for part in ("last token, prompt", "second text")
-        ]
-    encoders = [stored_pairs(encode, options, **params) for params in FEATURES[feature]]
+    encoders = [stored(encode, options, **params) for params in FEATURES[feature]]
     return [encoder.fit([""]).transform(list(texts)) for encoder in encoders]
 
 
@@ -124,7 +108,7 @@ def of_groups(encode, options, feature, name):
         fit_on, texts, codes = entries["fit"], entries["texts"], codes_of(entries["labels"])
     else:
         fit_on, texts, codes = texts_of(name, TEXTS, TEXTS)
-    fitted, scored = (encoded(encode, options, feature, t, name) for t in (fit_on, texts))
+    fitted, scored = (encoded(encode, options, feature, t) for t in (fit_on, texts))
     scores = {}
     for step, map_ in steps(codes.max() + 1).items():
         units = side_by_side(

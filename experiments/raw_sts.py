@@ -1,17 +1,16 @@
 """The papers' evaluation on a language model that was not trained for similarity.
 
 Spearman's rho of the cosine and the grade, over all pairs of a set ("all" in the papers'
-terms), after fits on the sentences of the scored pairs, without grades ("target"). Each has its
-difference to raw vectors of that feature and the 95 % interval of a paired bootstrap over
-pairs. "mean" is the average of the seven sets. "side by side" has the last token in words
-around the text beside the mean of its second occurrence, each after the step and of unit
-length. ``--most`` limits the pairs of the sets other than STS-B.
+terms), after fits on the sentences of the scored pairs, without grades ("target"). "mean" is
+the average of the seven sets. "side by side" has the last token in words around the text beside
+the mean of its second occurrence, each after the step and of unit length. ``--most`` limits the
+pairs of the sets other than STS-B.
 """
 
 import numpy as np
 from contenders import chosen
 from data import LENGTH, LENGTH_TWICE, LENGTH_WITH_TEMPLATE, STS, TEMPLATE, TWICE, pairs
-from measures import correlations, intervals, resampled, unit
+from measures import correlations, unit
 from sklearn.base import clone
 
 from skcalib import NormalizingFlow, VectorStore
@@ -46,13 +45,10 @@ def rows(encode, options):
             vectors = [encoder.transform(list(texts)) for encoder in encoders]
             of_sets[name] = of_set(vectors, places.reshape(both.shape).T, grades)
         of_sets["mean"] = np.mean(list(of_sets.values()), axis=0)
-        for name, samples in of_sets.items():
-            ends = intervals(samples[:, 1:])
-            for step, (score, *_), (low, high) in zip(STEPS, samples, ends, strict=True):
+        for name, scores in of_sets.items():
+            for step, score in zip(STEPS, scores, strict=True):
                 row = {"feature": feature, "step": step, "data": name}
-                row["value"] = f"{score:.1f}"
-                row["difference"] = f"{score - samples[0, 0]:+z.1f}"
-                yield row | {"low": f"{low:+z.1f}", "high": f"{high:+z.1f}"}
+                yield row | {"value": f"{score:.1f}"}
 
 
 def drawn_pairs(name, most):
@@ -64,15 +60,13 @@ def drawn_pairs(name, most):
 
 
 def of_set(vectors, places, grades):
-    """Return the correlations of the steps, (n_steps, 1 + resamples), times 100."""
+    """Return the correlation of each step, times 100."""
     cosines = []
     for step in STEPS.values():
         units = side_by_side(unit(clone(step).fit_transform(part)) for part in vectors)
         first, second = (units[side] for side in places)
         cosines.append((first * second).sum(axis=1))
-    cosines = np.array(cosines)
-    drawn = (correlations(grades[i], cosines[:, i]) for i in resampled(len(grades)))
-    return 100 * np.transpose([correlations(grades, cosines), *drawn])
+    return 100 * correlations(grades, cosines)
 
 
 def side_by_side(parts):
