@@ -7,6 +7,8 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.preprocessing import normalize
 
+RESAMPLES = 200
+
 
 def unit(vectors):
     """Vectors of unit length in float64."""
@@ -43,3 +45,15 @@ def ndcg(similarity, grades):
     discount = 1 / np.log2(np.arange(2, 12))
     best = -np.sort(-grades, axis=1)[:, :10] @ discount
     return np.take_along_axis(grades, order, axis=1) @ discount / best
+
+
+def resampled(n, times=RESAMPLES, seed=0):
+    """Rows of each resample, the same for all contenders."""
+    rng = np.random.default_rng(seed)
+    return (rng.integers(n, size=n) for _ in range(times))
+
+
+def intervals(samples):
+    """Return the ends of the 95 % interval of each row's difference to the first row."""
+    samples = np.asarray(samples)
+    return np.quantile(samples - samples[0], (0.025, 0.975), axis=1).T

@@ -17,7 +17,7 @@ from skcalib.base import FloatTransformer, VersionedState, from_scratch, warn
 from skcalib.calibration.strength import warn_of_massive_column
 from skcalib.compat import Interval, _fit_context, check_n_features
 from skcalib.inputs.vectors import check_vectors, checked_rows, warn_of_lengths
-from skcalib.process.devices import check_precision, plain_torch, resolve_device
+from skcalib.process.devices import plain_torch, resolve_device
 
 if TYPE_CHECKING:
     import torch
@@ -202,7 +202,6 @@ class NormalizingFlow(
 
         device = resolve_device(self.device)
         X = checked_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
-        check_precision(device, X.dtype)
         # The training has its own generator, so that no other draw interferes.
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.RandomState(seed)
@@ -339,7 +338,6 @@ class NormalizingFlow(
         except ValueError as error:  # as where a pickle of a fit on a GPU is loaded without one
             warn(f"{error} The CPU is used now.")
             device = torch.device("cpu")
-        check_precision(device, X.dtype)
         # A float64 fit stays in float64: float32 would round the mean that is subtracted.
         dtype = np.promote_types(X.dtype, self._dtype)
         dtype = X.dtype if device.type == "mps" else dtype
