@@ -7,6 +7,7 @@ from numbers import Real
 from typing import Any
 
 from sklearn.base import _fit_context
+from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
