@@ -84,7 +84,7 @@ def save_sentence_transformer(
             f"sentence-transformers has no module for {reason}, and fit again{instead}."
         )
     modules = import_package(
-        "sentence-transformers>=5.4", "sentence_transformers.sentence_transformer.modules"
+        "'sentence-transformers>=5.4'", "sentence_transformers.sentence_transformer.modules"
     )
     texts, expected = probes(parts, without_token=False)
     if normalize is None and changes_lengths:
