@@ -41,7 +41,7 @@ def test_a_value_that_belongs_elsewhere_is_refused_with_the_place():
         skcalib.Whitening("auto").fit(np.eye(4))
     with pytest.raises(ValueError, match=r"'topics'.*for a search use SearchEncoder"):
         skcalib.CalibrationSearch(TextEncoder(print), task="search").fit(["a", "b"])
-    with pytest.raises(TypeError, match="encoder is a list; expected one encoder, or a dict"):
+    with pytest.raises(TypeError, match="encoder is of type list; expected the folder"):
         skcalib.evaluation.evaluate_labeled([TextEncoder(print)], ["a", "b"], [0, 1])
 
 
