@@ -332,7 +332,6 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
                 f"There is only one class, {label!r:.60}, so every text gets it. Give another "
                 "class, or set a rejection_rate."
             )
-        labels_of([*described, *labels], "y, beside class_names,")
         if unknown := [label for label in labels if label not in described]:
             encoded = (
                 " StackingClassifier and VotingClassifier encode labels as 0 to k - 1, in "
@@ -344,7 +343,6 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
                 f"{[*described]!r:.200}. Name it in class_names, or mark texts without a label "
                 f"by None.{encoded if isinstance(unknown[0], int) else ''}"
             )
-        labels_of([self.other], "other", missing=True)
         if self.rejection_rate is not None and self.other in [*described]:
             raise ValueError(
                 f"other={self.other!r} is also a class; expected a label that is no class, so "

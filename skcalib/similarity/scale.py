@@ -23,12 +23,11 @@ from skcalib.base import VersionedState, from_scratch, warn
 from skcalib.compat import Interval, _fit_context, check_rate
 from skcalib.cosines import SLACK, best_of_others
 from skcalib.encoders.pipelines import as_encoder, before_calibration
-from skcalib.inputs.containers import first_text, refuse_rows, unmasked
+from skcalib.inputs.containers import first_text, refuse_rows
 from skcalib.inputs.texts import distinct_texts
 from skcalib.inputs.vectors import (
     check_finite,
     checked_rows,
-    refuse_similarities,
     unit_rows,
     warn_of_silent,
 )
@@ -202,7 +201,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
             first, calibration = before_calibration(encoder, texts[0])
             return _distinct_content(vectors_of(first, texts, warns=True), 2), calibration
         X = checked_rows(self, X, reset=True, ensure_min_samples=2)
-        refuse_similarities(X)
         rows = _distinct_content(X, 2)
         warn_of_silent(~X.any(axis=1))
         self.encoder_ = None if encoder is None else encoder.fit(rows, None)
@@ -313,7 +311,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
             over fits. Per query, without queries, the first 1 is a 2, see Notes.
         """
         counts = self._counted(per)
-        similarity = np.asarray(unmasked(similarity), dtype=np.float64)
+        similarity = np.asarray(similarity, dtype=np.float64)
         check_finite(similarity, "similarity")
         if (beyond := np.abs(similarity) > 1 + SLACK).any():
             raise ValueError(
