@@ -107,8 +107,7 @@ def cranfield() -> Collection:
     texts = {}
     for part in ("corpus", "queries"):
         frame = pd.read_json(CRANFIELD / f"{part}.jsonl", lines=True, dtype=str).fillna("")
-        title = frame["title"] if "title" in frame else ""
-        both = (title + " " + frame["text"]).str.strip().set_axis(frame["_id"])
+        both = (frame.get("title", "") + " " + frame["text"]).str.strip().set_axis(frame["_id"])
         texts[part] = both[both != ""].sort_index(ascending=False)
     documents, queries = texts["corpus"], texts["queries"]
     judged = pd.read_csv(CRANFIELD / "qrels" / "test.tsv", sep="\t", dtype={0: str, 1: str})
