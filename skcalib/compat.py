@@ -3,7 +3,6 @@
 Two operators of oneDNN are in `encoders.model.packed`, with their fallback.
 """
 
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from sklearn.utils._param_validation import (
     Options,
     RealNotInt,
     validate_parameter_constraints,
+    validate_params,
 )
 from sklearn.utils._param_validation import Interval as _Interval
 from sklearn.utils._param_validation import StrOptions as _StrOptions
@@ -44,13 +44,6 @@ class StrOptions(_StrOptions):
     def __str__(self) -> str:
         listed = ", ".join(map(repr, sorted(self.options)))
         return f"a str among {{{listed}}} in lower case{self._hint}"
-
-
-def check_rate(rate: Any, function: str, name: str = "false_positive_rate") -> float:
-    """Return a rate, or raise a ValueError unless it is above 0 and below 1."""
-    interval = Interval(Real, 0, 1, closed="neither")
-    validate_parameter_constraints({name: [interval]}, {name: rate}, function)
-    return float(rate)
 
 
 def check_params(estimator: Any) -> None:

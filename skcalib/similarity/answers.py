@@ -157,10 +157,9 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             `unanswerable`, or if there are too few questions for the rate.
         """
         stored = _stored(X, y)
-        unknown, n_times = [], np.empty(0, int)
+        unknown: list[str] = []
         if unanswerable is not None:
             unknown, place = distinct(as_texts(unanswerable, "unanswerable"))
-            n_times = np.bincount(place)
         if queries is not None:  # without those that the threshold depends on
             left_out = {*stored, *unknown}
             queries = [text for text in as_texts(queries, "queries") if text not in left_out]
@@ -184,7 +183,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             )
         without = None
         if unanswerable is not None:
-            without = unknown, n_times, search._queries.unit_of(search, unknown)[0]
+            of_queries, _ = search._queries.unit_of(search, unknown)
+            without = unknown, np.bincount(place), of_queries
         return self._keep(stored, unit, search, without)
 
     @_fit_context(prefer_skip_nested_validation=False)

@@ -26,11 +26,7 @@ from skcalib.inputs.vectors import (
 def vectors_of(
     encoder: Any, texts: list[str], *, fit: bool = False, warns: bool = False
 ) -> np.ndarray:
-    """Return the vectors of texts, zero for texts without content, see `encode`.
-
-    With ``fit``, the encoder is fitted on the texts; with ``warns``, those without content are
-    named in a warning.
-    """
+    """Return the vectors of texts, zero for texts without content, which may be warned of."""
     vectors, silent = encode(encoder, texts, fit=fit)
     if warns:
         warn_of_silent(silent, texts)
@@ -44,10 +40,9 @@ class Flattening(Whitening):
 
 
 class TextSpace:
-    """The space of an encoder of texts and, if it is asked for, of a whitening behind it.
+    """The space of a clone of any encoder of texts, or of vectors if it is None.
 
-    ``encoder`` is any encoder of texts, see `as_encoder`, of which a clone is fitted, or None
-    for vectors. Texts without content have zero vectors.
+    A whitening may follow it. Texts without content have zero vectors.
     """
 
     def __init__(self, encoder: Any):
@@ -66,11 +61,7 @@ class TextSpace:
         fit: bool = False,
         warns: bool = False,
     ) -> tuple[np.ndarray, list[str] | None]:
-        """Return unit vectors of an estimator's texts or vectors, float32, and these texts.
-
-        With ``fit``, the encoder is fitted on texts, or the width of vectors is learned. Errors
-        call the input by ``name``.
-        """
+        """Return unit vectors of an estimator's texts or vectors, float32, and these texts."""
         if self.encoder is not None:
             texts = as_texts(X, name)
             unit = unit_vectors(vectors_of(self.encoder, texts, fit=fit, warns=fit or warns))
@@ -104,10 +95,7 @@ class TextSpace:
         return vectors_of(self.encoder, texts, fit=True, warns=True).astype(np.float64)
 
     def whiten(self, vectors: np.ndarray, *, power: float | str = "auto") -> np.ndarray:
-        """Fit a whitening on vectors of `fit_vectors`, unless the encoder has a calibration.
-
-        Return the vectors in the new space.
-        """
+        """Fit a whitening, unless the encoder calibrates; return the vectors in its space."""
         content = vectors[vectors.any(axis=1)]
         if not len(content) or (content == content[0]).all():
             raise ValueError(
