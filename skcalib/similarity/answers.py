@@ -46,14 +46,13 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     Of the questions that no stored answer fits, at most a share of `false_positive_rate` get
     one, however many are stored, if they are like the `unanswerable` questions of the fit.
-    Without these, the share is estimated from the stored questions, and may be up to 1.3 times
-    as large on average, see Notes.
+    Without these, the share is an estimate, up to 1.3 times too small on average, see Notes.
 
     Parameters
     ----------
     encoder : SearchEncoder, or any encoder of texts
-        What compares questions. An encoder of texts, such as `BertEncoder` or a model's folder,
-        becomes a `SearchEncoder` of it. It is cloned and fitted.
+        What compares questions. An encoder, such as `BertEncoder` or a model's folder, becomes
+        a `SearchEncoder` of it. It is cloned and fitted.
     false_positive_rate : float in (0, 1), default=0.01
         Share of the questions without a stored answer that may get one.
 
@@ -62,8 +61,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     questions_, answers_ : ndarray of shape (n_stored,), object
         Stored questions, each once, and their answers.
     search_ : SearchEncoder
-        The fitted clone, which has the questions as its documents. Their vectors and words are
-        moved halfway to the mean of those with the same answer.
+        The fitted clone. Its documents are the questions, each moved halfway to the mean of
+        those with the same answer.
     threshold_ : float
         Score that a question must reach to get an answer.
 
@@ -83,10 +82,9 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     questions, chosen by its rank [1]_. From 100 distinct ones on, if they suffice, the rate is
     kept for this fit with a probability of 0.9: 5 % needs 100, 1 % 230. With fewer, it is kept
     on average over samples, which needs ``1 / false_positive_rate - 1``. A repeated question
-    counts once, or as often as it comes if this is stricter. Questions that are stored, or near
-    copies of stored ones (a cosine of 0.99 or more after the mean of the stored ones is
-    subtracted), get an answer. So they do not count, also after `partial_fit`, and a warning
-    names them.
+    counts once, or as often as it comes if this is stricter. What is stored is answered. So
+    questions that are stored, or near copies of stored ones (a cosine of 0.99 or more after the
+    mean of the stored ones is subtracted), do not count, and a warning names them.
 
     **Without**, each stored question (2,000 at most) is asked as if its own answer were not
     stored. This assumes that new questions differ from the stored ones as much as stored
@@ -94,9 +92,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     each other's nearest, so a new answer would make the questions of two answers pass; each
     answer counts as much as the others. Therefore ``2 / false_positive_rate - 1`` different
     answers are needed; with fewer, `fit` warns, and fewer questions are refused. In simulations
-    with 20 and 40 answers, the share was 1.2 to 1.3 times `false_positive_rate` on average over
-    fits, and in one fit of ten at least 1.8 to 2.5 times. With 100 answers it was 1.1 times on
-    average.
+    with 20 and 40 answers, the share was 1.2 to 1.3 times `false_positive_rate` on average, and
+    in one fit of ten at least 1.8 to 2.5 times; with 100 answers 1.1 times on average.
 
     References
     ----------
@@ -143,6 +140,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             Their answers: texts, numbers, dicts or any other objects.
         queries : texts of shape (n_queries,), default=None
             Real questions, a few hundred, with and without an answer; see `SearchEncoder`.
+            Those that are stored or `unanswerable` do not count.
         unanswerable : texts of shape (n_unanswerable,), default=None
             Questions known to have no answer in `y`, from the same distribution as future ones.
 
@@ -152,9 +150,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
         Raises
         ------
-        TypeError, ValueError
-            If a question has no answer or two, if all have the same and there is no
-            `unanswerable`, or if there are too few questions for the rate.
+        ValueError
+            If a question has no answer or two, or if there are too few for the rate.
         """
         stored = _stored(X, y)
         unknown: list[str] = []
@@ -163,16 +160,10 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         if queries is not None:  # without those that the threshold depends on
             left_out = {*stored, *unknown}
             queries = [text for text in as_texts(queries, "queries") if text not in left_out]
-            if len({*queries}) < 2:
-                raise ValueError(
-                    f"queries has {len({*queries})} distinct questions besides those stored or "
-                    "unanswerable; expected two or more, better a few hundred. Add questions, "
-                    "or leave out queries."
-                )
         search = self.encoder
         search = clone(search) if isinstance(search, SearchEncoder) else SearchEncoder(search)
         check_params(search)
-        unit = search._fit([*stored], queries)
+        unit = search._fit([*stored], queries or None)
         space = search._documents
         if calibrates(space.encoder) and not space.is_frozen:
             warn(

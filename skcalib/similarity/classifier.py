@@ -89,29 +89,26 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
     Notes
     -----
-    **Whitening.** Its power is n / (n + 4), where n counts the name and the labeled texts of a
-    class, on average: along weak directions, a single text has more noise than signal.
-
-    **Classes.** The mean of the names' vectors is moved to that of the texts'. A class begins
-    as the mean of its name and its labeled texts. It is updated three times, to the mean of
-    these, each counted as ten texts, and of the texts without labels that are nearest to it. A
-    name counts less if labeled texts, each left out, are classified worse with it or by names
-    alone than by labels alone, and more if names alone are better. The more texts change their
-    class meanwhile, the less this counts: `class_means_` lie between the first means and the
-    last. With n texts and k classes, this counts n / (n + 100 k), and the smoothing n / (n +
-    10 k). A distinct text counts once, and no order matters. With many labels, a logistic
-    regression on the vectors of `encoder_` is better.
+    **Classes.** The power of the whitening is n / (n + 4), where n counts the name and the
+    labeled texts of a class, on average. The mean of the names is moved to that of the texts. A
+    class begins as the mean of its name and its labeled texts. It is updated three times, to
+    the mean of these, each counted as ten texts, and of the texts without labels that are
+    nearest to it. The more texts change their class meanwhile, the less this counts; with n
+    texts and k classes n / (n + 100 k), and the smoothing n / (n + 10 k). A name counts less if
+    labeled texts, each left out, are classified worse with it or by names alone than by labels
+    alone, and more if names alone are better. A distinct text counts once, and no order
+    matters. With many labels, a logistic regression on the vectors of `encoder_` is better.
 
     **None of these.** Whether a text is `other` depends on two cosines with the mean of the
-    nearest class: one of calibrated vectors, and one of vectors before the calibration, which
-    removes what distinguishes another domain. Each is standardized over the fitted texts, and
-    their mean counts. The fitted texts are judged in ten folds, each by classes made without
-    it, and the threshold is a rank of their values. With 100 texts or more, and as many as this
-    needs (230 for 1 %), the rate holds for this fit with a confidence of 0.9, and with fewer on
-    average over fits; judging in folds comes near to that, and simulations keep it. Near-copies
-    (a cosine of 0.9 or more after the mean is subtracted) are judged together and count as one.
-    If texts come in groups that are less similar, more may be rejected. Texts of another kind,
-    such as those of users after a fit on a curated list, may be rejected twice as often.
+    nearest class: of calibrated vectors, and of vectors before the calibration, which removes
+    what distinguishes another domain. Each is standardized over the fitted texts, and their
+    mean counts. The fitted texts are judged in ten folds, each by classes made without it, and
+    the threshold is a rank of their values. With 100 texts or more, and as many as this needs
+    (230 for 1 %), the rate holds for this fit with a confidence of 0.9, with fewer on average
+    over fits; simulations keep it. Near-copies (a cosine of 0.9 or more after the mean is
+    subtracted) count as one. If texts come in groups that are less similar, more may be
+    rejected; of texts of another kind, such as those of users after a fit on a curated list,
+    twice as many.
 
     **No content.** A text without content for the encoder (blank, only unknown tokens, or a
     zero vector) is left out of the fit, with a warning, and is similar to no class: `other`
@@ -175,7 +172,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
         Raises
         ------
-        TypeError, ValueError
+        ValueError
             If there are neither names nor labels, a label is none of the classes, the encoder
             gives two classes' names one vector, or there are too few texts.
         """
@@ -276,7 +273,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         """
         return softmax(self._scores(X) / self.temperature_, axis=1)
 
-    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: ArrayLike) -> float:
         """Accuracy on the texts that have a label.
 
         Parameters
@@ -284,7 +281,6 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         X : texts of shape (n_texts,)
         y : array-like of shape (n_texts,)
             As in `fit`; texts without a label do not count.
-        sample_weight : array-like of shape (n_texts,), default=None
 
         Returns
         -------
@@ -296,11 +292,10 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         known, labels = _known_labels(y, len(texts), self.classes_.tolist())
         if not labels:
             return float("nan")
-        weights = None if sample_weight is None else np.asarray(sample_weight)[known]
         predicted = self.predict([texts[i] for i in known]).tolist()
         # One by one: an array of one dtype would cut labels that no class has, or round them.
         right = [label == expected for label, expected in zip(predicted, labels, strict=True)]
-        return float(np.average(right, weights=weights))
+        return float(np.mean(right))
 
     def _checked_classes(
         self, described: dict[Any, list[str]], labels: list[Any]

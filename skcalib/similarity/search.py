@@ -78,11 +78,11 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
     words_ : csc_matrix of shape (n_documents, n_terms), float32, or None
         Their sparse vectors; None if only vectors are compared.
     vectorizer_ : TfidfVectorizer or None
-        Fitted on the documents of `fit`. Pieces that are new in later documents do not count.
+        Fitted on the documents of `fit`; pieces that only later documents have do not count.
     document_shift_, query_shift_ : ndarray of shape (d,), float64
         0.75 m and 0.75 μ.
     n_queries_ : int
-        Number of distinct queries with content in the bank; 0 without queries.
+        Number of distinct queries with content in the bank.
     n_features_in_, feature_names_in_
         Of vectors: number of features seen during fit, and their names when all are strings.
 
@@ -232,15 +232,10 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         """
         check_is_fitted(self)
         rows, n = np.asarray(rows), len(self.vectors_)
-        if rows.ndim != 1 or (rows.dtype.kind not in "iu" and rows.size):
-            raise TypeError(
-                f"rows is an array of shape {rows.shape} and dtype {rows.dtype}; expected a "
-                "list of row numbers, as `add` and `kneighbors` return them."
-            )
-        if rows.size and not 0 <= rows.min() <= rows.max() < n:
+        if rows.size and not (rows.dtype.kind in "iu" and 0 <= rows.min() <= rows.max() < n):
             raise ValueError(
-                f"rows has numbers from {rows.min()} to {rows.max()}; expected 0 to {n - 1}, "
-                f"for {n} documents."
+                f"rows has {rows.tolist()!r:.60}; expected row numbers from 0 to {n - 1}, as "
+                "`add` and `kneighbors` return them."
             )
         is_found = self._is_found.copy()
         is_found[rows.astype(int)] = False
