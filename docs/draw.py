@@ -27,6 +27,7 @@ STYLE |= {
     "legend.frameon": False,
 }
 UNRELATED, RELATED = {"black": "#8c8c8c", "white": "#7f8a99"}, "#d9570d"
+MODELS = {"smollm2": "SmolLM2", "minilm": "MiniLM"}
 KINDS = {"unrelated": "different intents", "related": "the same intent"}
 
 
@@ -78,6 +79,23 @@ def spectrum(ink):
     return figure
 
 
+def words(ink):
+    """First two principal coordinates of embeddings of words, by rank of frequency."""
+    figure, axes = plt.subplots(1, 2, figsize=(9.2, 3.6), layout="constrained")
+    for ax, (encoder, model) in zip(axes, MODELS.items(), strict=True):
+        drawn = [row for row in records_of(RESULTS / f"anisotropy-{encoder}.csv") if row["x"]]
+        ranks = dict.fromkeys(row["measure"] for row in drawn)
+        shades = (0.05, 0.85) if ink == "black" else (0.3, 0.95)
+        colors = mpl.colormaps["plasma"](np.linspace(*shades, len(ranks)))
+        for rank, color in zip(ranks, colors, strict=True):
+            points = [(row["x"], row["y"]) for row in drawn if row["measure"] == rank]
+            ax.scatter(*np.array(points, float).T, s=9, color=color, label=rank)
+        ax.set(title=model, xticks=[], yticks=[])
+    handles = axes[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside right", title="rank", markerscale=2)
+    return figure
+
+
 def clusters():
     """Write the map that the blocks of a page draw, without the texts of its points."""
     page, names = Path(__file__).parent / "tasks/clustering.md", {}
@@ -93,7 +111,7 @@ def clusters():
 def main():
     clusters()
     mpl.use("svg")
-    for draw in (cosines, spectrum):
+    for draw in (cosines, spectrum, words):
         for ink, suffix in (("black", ""), ("white", "-dark")):
             with plt.rc_context(STYLE | dict.fromkeys(INKED, ink)):
                 figure = draw(ink)

@@ -82,7 +82,7 @@ for name, whitening in candidates.items():
 whitening = candidates["power='auto', 128 dims"]
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 CosineDisplay.from_vectors(X, name="raw", ax=axes)
-CosineDisplay.from_estimator(whitening, X, name="whitened", ax=axes)
+CosineDisplay.from_vectors(whitening.transform(X), name="whitened", ax=axes)
 axes.set_title("Cosines of different sentences, means of word vectors")
 figure.savefig("own_embeddings.png", dpi=150)
 print("Saved own_embeddings.png")

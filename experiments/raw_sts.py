@@ -1,18 +1,29 @@
 """The papers' evaluation on a language model that was not trained for similarity.
 
 Spearman's rho of the cosine and the grade, over all pairs of a set ("all" in the papers'
-terms), after fits on the sentences of the scored pairs, without grades ("target"). Each has its
-difference to raw vectors of that feature and the 95 % interval of a paired bootstrap over
-pairs. "mean" is the average of the seven sets. "side by side" has the last token in words
-around the text beside the mean of its second occurrence, each after the step and of unit
-length. ``--most`` limits the pairs of the sets other than STS-B.
+terms), after fits on the sentences of the scored pairs, without grades ("target"), or on 4,000
+sentences of STS-B's training pairs ("other texts"). Each has its difference to raw vectors of
+that feature and the 95 % interval of a paired bootstrap over pairs. "mean" is the average of
+the seven sets. "side by side" has the last token in words around the text beside the mean of
+its second occurrence, each after the step and of unit length. ``--most`` limits the pairs of
+the sets other than STS-B.
 """
 
 import numpy as np
-from data import LENGTH, LENGTH_TWICE, LENGTH_WITH_TEMPLATE, STS, TEMPLATE, TWICE, pairs
+from data import (
+    LENGTH,
+    LENGTH_TWICE,
+    LENGTH_WITH_TEMPLATE,
+    STS,
+    TEMPLATE,
+    TWICE,
+    pairs,
+    sentences,
+)
 from measures import correlations, intervals, resampled, unit
 from sklearn.base import clone
 from sklearn.decomposition import PCA
+from sklearn.frozen import FrozenEstimator
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from skcalib import NormalizingFlow, VectorStore, Whitening
@@ -43,6 +54,7 @@ STEPS = {
     "auto": Whitening(power="auto"),
     "many": Whitening(power="auto", n_groups="many"),
 }
+OF_OTHERS = {f"{step}, other texts": STEPS[step] for step in ("flow", "exact", "exact, 256")}
 
 
 def stored(encode, options, **params):
@@ -55,15 +67,19 @@ def rows(encode, options):
     sets = {name: drawn_pairs(name, options.most) for name in options.only or STS}
     for feature, parts in FEATURES.items():
         encoders = [stored(encode, options, **params).fit([""]) for params in parts]
-        of_sets = {}
+        steps, of_sets = dict(STEPS), {}
+        if "prompt" not in parts[0]:
+            others = encoders[0].transform(list(sentences()))
+            for name, step in OF_OTHERS.items():
+                steps[name] = FrozenEstimator(clone(step).fit(others))
         for name, (both, grades) in sets.items():
             texts, places = np.unique(both, return_inverse=True)
             vectors = [encoder.transform(list(texts)) for encoder in encoders]
-            of_sets[name] = of_set(vectors, places.reshape(both.shape).T, grades)
+            of_sets[name] = of_set(steps, vectors, places.reshape(both.shape).T, grades)
         of_sets["mean"] = np.mean(list(of_sets.values()), axis=0)
         for name, samples in of_sets.items():
             ends = intervals(samples[:, 1:])
-            for step, (score, *_), (low, high) in zip(STEPS, samples, ends, strict=True):
+            for step, (score, *_), (low, high) in zip(steps, samples, ends, strict=True):
                 row = {"feature": feature, "step": step, "data": name}
                 row["value"] = f"{score:.1f}"
                 row["difference"] = f"{score - samples[0, 0]:+z.1f}"
@@ -78,11 +94,11 @@ def drawn_pairs(name, most):
     return both[order], grades[order]
 
 
-def of_set(vectors, places, grades):
+def of_set(steps, vectors, places, grades):
     """Return the correlations of the steps, (n_steps, 1 + resamples), times 100."""
     cosines = []
-    for step in STEPS.values():
-        units = side_by_side(unit(clone(step).fit_transform(part)) for part in vectors)
+    for step in steps.values():
+        units = side_by_side(unit(clone(step).fit(X).transform(X)) for X in vectors)
         first, second = (units[side] for side in places)
         cosines.append((first * second).sum(axis=1))
     cosines = np.array(cosines)

@@ -69,7 +69,7 @@ def of_sample(old, new, is_new):
     classifier = make_pipeline(StandardScaler(), ridge).fit(both[train], y[train])
     scored = classifier.decision_function(both[test])
     parts = scored[y[test] == 1], scored[y[test] == 0]
-    ours = shift(Whitening(power="auto").fit(old), new, old)
+    ours = shift(old, new)
     return {
         "shift": ours.p_value,
         "Kolmogorov-Smirnov": min(of_axes) * len(of_axes),

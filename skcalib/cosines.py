@@ -1,9 +1,8 @@
-"""Cosines of many vectors with many others, in blocks that fit in memory.
+"""Cosines of many vectors of unit length with many others, in blocks that fit in memory.
 
-Vectors have unit length where nothing else is said, so their products are cosines. Products in
-float32 are fast, but their last bits depend on the other vectors of a block. So what is
-compared with a threshold, or put in order, is computed again by `of_pairs`, in float64. All
-estimators accept what reaches a threshold (``>=``).
+The last bits of products in float32 depend on the other vectors of a block. So what is compared
+with a threshold is computed again by `of_pairs`, in float64. All estimators accept what reaches
+a threshold (``>=``).
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,27 +34,20 @@ def rows_in_memory(row_bytes: int) -> int:
 
 
 def blocks(
-    rows: np.ndarray, columns: np.ndarray | None = None, *, whole: bool = False
+    rows: np.ndarray, columns: np.ndarray | None = None
 ) -> Iterator[tuple[slice, slice, np.ndarray]]:
     """Yield slices of rows and of columns, and their cosines, which the caller may overwrite.
 
-    Without ``columns``, each pair of rows comes once, and all other entries are -inf. With
-    ``whole``, a block has all columns.
+    Without ``columns``, each pair of rows comes once, and all other entries are -inf.
     """
     others = rows if columns is None else columns
-    width = max(len(others), 1)
-    if not whole:
-        width = min(width, BLOCK_BYTES // (ROWS * rows.itemsize))
-    step = min(ROWS, rows_in_memory(rows.itemsize * width))
+    step = min(ROWS, rows_in_memory(rows.itemsize * max(len(others), 1)))
     for block in gen_batches(len(rows), step):
-        first = block.start if columns is None else 0
-        for start in range(first, len(others), width):
-            part = slice(start, min(start + width, len(others)))
-            cosines = rows[block] @ others[part].T
-            if columns is None and start < block.stop:
-                i, j = (np.arange(at.start, at.stop) for at in (block, part))
-                cosines[j <= i[:, None]] = -np.inf
-            yield block, part, cosines
+        part = slice(block.start if columns is None else 0, len(others))
+        cosines = rows[block] @ others[part].T
+        if columns is None:
+            cosines[np.tri(*cosines.shape, dtype=np.bool_)] = -np.inf
+        yield block, part, cosines
 
 
 def of_pairs(rows: np.ndarray, i: np.ndarray, columns: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -69,18 +61,15 @@ def of_pairs(rows: np.ndarray, i: np.ndarray, columns: np.ndarray, j: np.ndarray
 
 
 def above(
-    rows: np.ndarray, threshold: float, keys: np.ndarray | None = None
+    rows: np.ndarray, threshold: float
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield pairs of rows that reach a threshold, each once, and their cosines, by blocks.
 
-    Rows are float32. With ``keys``, only pairs with equal keys count.
+    Rows are float32.
     """
     for block, part, product in blocks(rows):
         i, j = np.nonzero(product >= threshold - SLACK)
         i, j = i + block.start, j + part.start
-        if keys is not None:
-            equal = keys[i] == keys[j]
-            i, j = i[equal], j[equal]
         cosines = of_pairs(rows, i, rows, j)
         reach = cosines >= threshold
         if reach.any():

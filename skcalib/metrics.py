@@ -15,7 +15,6 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from skcalib.base import warn
-from skcalib.inputs.containers import unmasked
 from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import distinct
 from skcalib.inputs.vectors import check_vectors, unit_rows
@@ -75,8 +74,7 @@ def aggregate(
 ) -> float:
     """Score of a benchmark made of several subsets.
 
-    Published numbers for STS12 to STS16 differ by several points (scores are times 100)
-    between aggregations, so state which one you use.
+    Scores of STS12 to STS16 differ by several points between aggregations.
 
     Parameters
     ----------
@@ -85,9 +83,8 @@ def aggregate(
     subsets : array-like of shape (n_pairs,)
         Name of the subset of each pair.
     how : {"all", "mean", "wmean"}, default="all"
-        "all" scores all pairs together, as Sentence-BERT and SimCSE do; "mean" averages the
-        scores of the subsets; "wmean" weighs them by their numbers of pairs, as the papers of
-        BERT-flow and BERT-whitening do.
+        "all" scores all pairs together, as Sentence-BERT does; "mean" averages the scores of
+        subsets; "wmean" weighs them by their pairs, as BERT-flow and BERT-whitening do.
     metric : callable, default=spearman
         Called as ``metric(y_true, y_pred)``.
 
@@ -128,13 +125,12 @@ def isoscore(X: ArrayLike) -> float:
     Returns
     -------
     score : float
-        In [0, 1]; 1 if the covariance is a multiple of the identity, 0 if all variance lies
-        in one direction. The mean has no influence.
+        In [0, 1]; 0 if all variance lies in one direction. The mean has no influence.
 
     References
     ----------
-    Rudman, Gillman, Rayne & Eickhoff (2022), "IsoScore: Measuring the Uniformity of
-    Embedding Space Utilization", Findings of ACL, algorithm 1.
+    Rudman et al. (2022), "IsoScore: Measuring the Uniformity of Embedding Space
+    Utilization", Findings of ACL, algorithm 1.
 
     Examples
     --------
@@ -233,8 +229,7 @@ def effective_rank(X: ArrayLike) -> float:
 
     References
     ----------
-    Roy & Vetterli (2007), "The effective rank: a measure of effective dimensionality",
-    EUSIPCO.
+    Roy & Vetterli (2007), "The effective rank", EUSIPCO.
 
     Examples
     --------
@@ -253,11 +248,8 @@ def effective_rank(X: ArrayLike) -> float:
 
 def _finite_pair(y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
     check_consistent_length(y_true, y_pred)
-    pair = []
-    for name, y in [("y_true", y_true), ("y_pred", y_pred)]:
-        column = column_or_1d(unmasked(y))
-        if column.dtype.kind not in "fiubO":  # neither dates nor str count as numbers
-            raise ValueError(f"{name} has dtype {column.dtype}; expected numbers.")
-        limits = {"ensure_2d": False, "ensure_min_samples": 2}
-        pair.append(check_array(column, dtype=np.float64, input_name=name, **limits))
-    return pair
+    limits = {"dtype": np.float64, "ensure_2d": False, "ensure_min_samples": 2}
+    return [
+        check_array(column_or_1d(y), input_name=name, **limits)
+        for name, y in [("y_true", y_true), ("y_pred", y_pred)]
+    ]

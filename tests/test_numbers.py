@@ -325,7 +325,6 @@ def test_metrics_are_right_or_refuse(metric):
         (Whitening(), "fit"),
         (Whitening(), "partial_fit"),
         (Whitening(64), "fit"),
-        (NormalizingFlow(power="auto"), "fit"),
     ],
 )
 def test_a_million_columns_are_refused_before_memory_is(estimator, method):

@@ -78,7 +78,7 @@ def test_another_process_gives_the_same_vectors_and_forks_after_encoding(
     stored = BertEncoder(tiny_bert, memory=tmp_path / "store").fit(texts)
     made = [(whitening, X), (encoder, texts), (pipeline, texts), (flow, X), (stored, texts)]
     expected = [estimator.transform(given) for estimator, given in made]
-    flow.set_params(depth=7, power="auto")  # which the fitted flow does not heed
+    flow.set_params(depth=7)  # which the fitted flow does not heed
     assert b"torch" not in pickle.dumps(flow)
     assert len(pickle.dumps(encoder)) < 2000
     joblib.dump(made[:4], tmp_path / "made")

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from functools import reduce
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
+from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import FloatTransformer, VersionedState, from_scratch, warn
-from skcalib.calibration.moments import Moments, check_size, rounding_error
-from skcalib.calibration.strength import (
-    MANY,
-    Strength,
-    check_groups,
-    spectrum_of,
-    warn_of_massive_column,
-    warn_of_verdict,
-)
-from skcalib.compat import Interval, Options, StrOptions, _fit_context, check_n_features
+from skcalib.calibration.strength import warn_of_massive_column
+from skcalib.compat import Interval, _fit_context, check_n_features
 from skcalib.inputs.vectors import check_vectors, checked_rows, warn_of_lengths
-from skcalib.process.caches import NETWORKS
-from skcalib.process.devices import check_precision, plain_torch, resolve_device
+from skcalib.process.devices import plain_torch, resolve_device
 
 if TYPE_CHECKING:
     import torch
@@ -35,9 +25,8 @@ if TYPE_CHECKING:
     from skcalib.calibration.glow import Glow
 
 # Rows below which the density of new vectors lies far below that of the fitted ones: by more
-# than 0.1 nats per dimension, for any number of columns; on principal axes by more than 0.5,
-# and by 10 or more where there are as many rows as dimensions.
-FEW_ROWS, FEW_ROWS_PER_AXIS = 25, 2
+# than 0.1 nats per dimension, for any number of columns.
+FEW_ROWS = 25
 
 
 class NormalizingFlow(
@@ -53,28 +42,19 @@ class NormalizingFlow(
 
     :meth:`transform` maps u to z = f(u), in which all directions count equally, even those that
     are mostly noise. For graded similarity of a language model that was never trained for it,
-    the default gains as much as exact whitening or more. On an output that was trained for
-    similarity it makes search and clustering worse; ``NormalizingFlow(power="auto")`` scores
-    there like ``Whitening(power="auto")``.
+    this gains as much as exact whitening or more. On an output that was trained for similarity
+    it loses: use ``Whitening(power="auto")`` there.
 
     Parameters
     ----------
     n_levels : int, default=2
         Number of levels. After each but the last, half of the dimensions leave the flow, and z
-        holds them in the order in which they leave: with an odd depth, that of the columns or,
-        with ``power="auto"``, of the axes. The last level has at least 2 dimensions.
+        holds them in the order in which they leave: with an odd depth, that of the columns. The
+        last level has at least 2 dimensions.
     depth : int, default=3
         Steps (ActNorm, reversal of the dimensions, additive coupling) per level. A coupling
         shifts half of the dimensions by a function of the others, a network with two hidden
         layers of width 32.
-    power : {1, "auto"}, default=1
-        1 is the paper's flow, to a standard normal distribution. With "auto" the flow is
-        trained on the principal axes instead of the columns, and :meth:`transform` multiplies
-        each by the standard deviation that ``Whitening(power="auto")`` gives it, divided by the
-        largest. Density and samples are those of the flow without these factors.
-    n_groups : int, "many" or None, default=None
-        Approximate number of groups that the vectors should distinguish, as in
-        :class:`Whitening`. It needs ``power="auto"``.
     learning_rate : float, default=1e-3
         Learning rate of Adam without bias correction, and with a weight decay of 0.01 for
         matrices.
@@ -103,14 +83,10 @@ class NormalizingFlow(
         The same on the held-out rows after each epoch; None if none are held out.
     n_iter_ : int
         Completed epochs.
-    power_ : float
-        Power in use, as in :class:`Whitening`.
     parameters_ : dict
-        `n_levels`, `depth` and `power` of the fit, which :meth:`transform` uses.
-    n_features_in_ : int
-        Dimension of the vectors.
-    feature_names_in_ : ndarray of shape (n_features,)
-        Names of features seen during fit, when all are strings.
+        `n_levels` and `depth` of the fit, which :meth:`transform` uses.
+    n_features_in_, feature_names_in_
+        Number of features seen during fit, and their names when all are strings.
 
     See Also
     --------
@@ -118,22 +94,18 @@ class NormalizingFlow(
 
     Notes
     -----
+    Of the defaults, additive couplings and one epoch are those of the paper. Width, depth,
+    learning rate and Adam without bias correction are those of its code. Two levels are those
+    of a post about the method; the code has three (its configuration is called l3_d3_w32).
+    The code also differs in two other ways: a batch has 32 pairs, so 64 sentences, and biases
+    and scales decay, too.
+
     A column that varies by no more than the rounding of its own values, such as a constant,
     would make the likelihood infinite. In training, random numbers replace it, and in
-    :meth:`transform` this dimension of z stays near 0. With "auto" the same holds for an axis
-    whose variance is below the rounding error of the largest: columns need similar units.
+    :meth:`transform` this dimension of z stays near 0.
 
-    An untrained flow with ``power="auto"`` equals ``Whitening(power="auto", centering=1.0)`` up
-    to the order of the dimensions and a common factor: the whole mean is subtracted. No axis is
-    multiplied by less than 1e-3.
-
-    Additive couplings and one epoch are the paper's. Depth, width, learning rate and Adam
-    without bias correction are those of its code. The code has three levels, where a post about
-    the method has two, as here; a batch has 32 pairs of sentences; and biases and scales decay,
-    too.
-
-    After an error or Ctrl-C in :meth:`fit` the estimator is not fitted. It loads from a pickle
-    and maps vectors where its `device` is missing, on the CPU and with a warning.
+    A pickle loads and maps vectors where its `device` is missing, on the CPU and with a
+    warning.
 
     References
     ----------
@@ -161,8 +133,6 @@ class NormalizingFlow(
     _parameter_constraints = {
         "n_levels": [Interval(Integral, 1, None, closed="left")],
         "depth": [Interval(Integral, 1, None, closed="left")],
-        "power": [Options(Real, {1}), StrOptions({"auto"})],
-        "n_groups": [Interval(Integral, 2, None, closed="left"), StrOptions({MANY}), None],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
@@ -171,16 +141,14 @@ class NormalizingFlow(
         "random_state": ["random_state"],
         "verbose": ["boolean"],
     }
-    _state_version = 13
-    _learned = ("_mean_square", "_n_rows")
+    _state_version = 14
+    _learned = ("_mean_square",)
 
     def __init__(
         self,
         *,
         n_levels: int = 2,
         depth: int = 3,
-        power: float | str = 1.0,
-        n_groups: int | str | None = None,
         learning_rate: float = 1e-3,
         max_epochs: int = 1,
         batch_size: int = 32,
@@ -191,8 +159,6 @@ class NormalizingFlow(
     ) -> None:
         self.n_levels = n_levels
         self.depth = depth
-        self.power = power
-        self.n_groups = n_groups
         self.learning_rate = learning_rate
         self.max_epochs = max_epochs
         self.batch_size = batch_size
@@ -232,24 +198,32 @@ class NormalizingFlow(
         UserWarning
             If X has fewer than 25 rows, or one column holds most of the variance.
         """
-        from skcalib.calibration.training import split, train
+        from skcalib.calibration.training import train
 
-        NETWORKS.pop(self, None)
         device = resolve_device(self.device)
         X = checked_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
-        check_precision(device, X.dtype)
         # The training has its own generator, so that no other draw interferes.
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.RandomState(seed)
-        rows, held_out = split(len(X), self.validation_fraction, rng)
-        standardization = self._standardization(X, rows)
-        used = "n_levels", "depth", "power"
-        self.parameters_ = {name: getattr(self, name) for name in used}
+        rows, held_out = np.arange(len(X)), np.arange(0)
+        if (share := self.validation_fraction) is not None:
+            rows, held_out = train_test_split(rows, test_size=share, random_state=rng)
+            rows, held_out = np.sort(rows), np.sort(held_out)
+        mean, deviation = column_moments(X, rows)
+        warn_of_massive_column(deviation**2)
+        if len(rows) < FEW_ROWS:
+            warn(
+                f"The flow was fitted on fewer than {FEW_ROWS} rows: the density of new "
+                "vectors lies far below that of the fitted ones. Fit on more rows."
+            )
+        self._mean_square = float(mean @ mean + deviation @ deviation)
+        self.parameters_ = {"n_levels": self.n_levels, "depth": self.depth}
         with plain_torch(device):
             network = self._network(X.dtype)
-            network.initialize(rng, *standardization)
+            network.initialize(rng, mean, deviation)
             curve = train(network.to(device), X, rows, held_out, self, rng)
-            self.weights_ = network.arrays()
+            tensors = network.state_dict()
+            self.weights_ = {name: tensors[name].cpu().numpy().copy() for name in tensors}
         self.loss_curve_ = [losses[0] for losses in curve]
         self.validation_curve_ = [losses[1] for losses in curve] if len(held_out) else None
         self.n_iter_ = len(curve)
@@ -285,7 +259,7 @@ class NormalizingFlow(
         check_is_fitted(self)
         X = check_vectors(X, dtype=[np.float64, np.float32])  # its columns have other names
         check_n_features(self, X, reset=False)
-        return self._map("back", X)
+        return self._map("decode", X)
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-density of each row under the flow.
@@ -299,16 +273,8 @@ class NormalizingFlow(
         log_density : ndarray of shape (n_samples,)
             log p(u) in nats. In bits per dimension, a loss is
             ``-log_density / (n_features * log(2))``.
-
-        Warns
-        -----
-        UserWarning
-            If the flow was fitted with ``power="auto"`` on fewer than 2 rows for each feature.
-            Many epochs need more rows: see `validation_fraction`.
         """
-        X = self._checked(X)
-        self._warn_of_few_rows()
-        return self._map("log_prob", X)
+        return self._map("log_prob", self._checked(X))
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log-density of the rows of X; the larger, the better the flow fits them.
@@ -327,7 +293,7 @@ class NormalizingFlow(
         return float(np.mean(self.score_samples(X), dtype=np.float64))
 
     def sample(self, n_samples: int = 1) -> np.ndarray:
-        """Draw vectors u from the density: z from N(0, I), mapped back without the filter.
+        """Draw vectors u from the density: z from N(0, I), mapped back.
 
         Parameters
         ----------
@@ -340,10 +306,9 @@ class NormalizingFlow(
             same rows.
         """
         check_is_fitted(self)
-        self._warn_of_few_rows()
         rng = check_random_state(self.random_state)
         z = rng.standard_normal((n_samples, self.n_features_in_))
-        return self._map("decode", z.astype(self.weights_["gain"].dtype))
+        return self._map("decode", z.astype(self._dtype))
 
     def to_torch(self) -> torch.nn.Module:
         """Copy the fitted flow into a torch module.
@@ -357,27 +322,6 @@ class NormalizingFlow(
         """
         check_is_fitted(self)
         return self._fitted_network()
-
-    def _standardization(self, X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return what standardizes the given rows of X, as `Glow.initialize` takes it."""
-        standardization: tuple[np.ndarray, ...]
-        check_groups(self.power, 0.0, self.n_groups)
-        if self.power == 1:
-            mean, deviation = standardization = column_moments(X, rows)
-            self.power_, column_variances = 1.0, deviation**2
-        else:
-            check_size(X.shape[1], f"power={self.power!r}")
-            parts = (Moments.of(X[rows[part]]) for part in gen_batches(len(rows), 8192))
-            moments = reduce(Moments.merge, parts)
-            standardization, used = principal_axes(moments, self.n_groups)
-            mean, self.power_ = moments.mean, used.power
-            column_variances = moments.scatter.diagonal() / moments.n  # as `column_moments`
-            warn_of_verdict(moments)
-        warn_of_massive_column(column_variances)
-        _warn_of_few_rows(len(rows), FEW_ROWS)
-        self._n_rows = len(rows)
-        self._mean_square = float(mean @ mean + column_variances.sum())
-        return standardization
 
     def _checked(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
@@ -394,20 +338,17 @@ class NormalizingFlow(
         except ValueError as error:  # as where a pickle of a fit on a GPU is loaded without one
             warn(f"{error} The CPU is used now.")
             device = torch.device("cpu")
-        check_precision(device, X.dtype)
         # A float64 fit stays in float64: float32 would round the mean that is subtracted.
-        dtype = np.promote_types(X.dtype, self.weights_["gain"].dtype)
+        dtype = np.promote_types(X.dtype, self._dtype)
         dtype = X.dtype if device.type == "mps" else dtype
-        networks = NETWORKS.setdefault(self, {})
-        if (key := (str(device), dtype.name)) not in networks:  # built once
-            networks[key] = self._fitted_network().to(device, getattr(torch, dtype.name))
+        network = self._fitted_network().to(device, getattr(torch, dtype.name))
         # With few rows, intermediate results stay in a CPU's cache; a GPU needs more rows.
         n_rows = 2**10 if device.type == "cpu" else 2**13
         result = np.empty(len(X) if method == "log_prob" else X.shape, X.dtype)
         with plain_torch(device), torch.inference_mode():
             for rows in gen_batches(len(X) or 1, n_rows):
                 block = np.ascontiguousarray(X[rows], dtype)  # no negative strides
-                values = getattr(networks[key], method)(torch.tensor(block, device=device))
+                values = getattr(network, method)(torch.tensor(block, device=device))
                 result[rows] = values.cpu().numpy()
         return result
 
@@ -417,24 +358,22 @@ class NormalizingFlow(
 
         from skcalib.calibration.glow import Glow
 
-        used = self.parameters_
-        rotates = used["power"] == "auto"
-        network = Glow(self.n_features_in_, used["n_levels"], used["depth"], rotates)
+        network = Glow(self.n_features_in_, **self.parameters_)
         return network.to(getattr(torch, dtype.name))
 
     def _fitted_network(self) -> Glow:
         import torch
 
         with plain_torch(torch.device("cpu")):
-            network = self._network(self.weights_["gain"].dtype)
+            network = self._network(self._dtype)
             weights = {name: torch.tensor(array) for name, array in self.weights_.items()}
             network.load_state_dict(weights, assign=True)
         return network.eval()
 
-    def _warn_of_few_rows(self) -> None:
-        """Warn if densities along principal axes, or samples, say little of new vectors."""
-        if self.parameters_["power"] == "auto":
-            _warn_of_few_rows(self._n_rows, FEW_ROWS_PER_AXIS * self.n_features_in_)
+    @property
+    def _dtype(self) -> np.dtype:
+        """Data type of the fitted rows."""
+        return self.weights_["standardize.loc"].dtype
 
     @property
     def _n_features_out(self) -> int:
@@ -447,14 +386,6 @@ class NormalizingFlow(
             "a normalizing flow. Calibrate with Whitening(power='auto')"
         )
         return tags
-
-
-def _warn_of_few_rows(n: int, enough: int) -> None:
-    if n < enough:
-        warn(
-            f"The flow was fitted on fewer than {enough} rows: the density of new vectors lies "
-            "far below that of the fitted ones. Fit on more rows."
-        )
 
 
 @np.errstate(over="ignore", invalid="ignore")  # an overflow shows in the result
@@ -480,28 +411,3 @@ def column_moments(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
             "to about 1."
         )
     return origin + scaler.mean_, np.sqrt(scaler.var_)
-
-
-def principal_axes(
-    moments: Moments, n_groups: int | str | None
-) -> tuple[tuple[np.ndarray, ...], Strength]:
-    """Return what standardizes a sample along its principal axes, and what weights these.
-
-    The first are the mean (d,), the deviation along the axes (d,), 0 beyond the numerical rank,
-    the axes in columns (d, d), the scale of the columns before the rotation (d,), and the gain
-    of the axes (d,), in units of the largest deviation, since the networks of a flow expect
-    entries of about 1.
-    """
-    variance, axes, used = spectrum_of(moments, power="auto", n_groups=n_groups)
-    if not variance[0] > 0:
-        raise ValueError(
-            f"All {moments.n} samples are equal: power='auto' needs samples that differ. Fit "
-            "on other samples, or set power=1."
-        )
-    # Smaller eigenvalues are rounding errors; `decompose` has set the negative ones to 0.
-    least = rounding_error(variance)
-    deviation = np.sqrt(np.where(variance > least, variance, 0.0))
-    # A direction without variance has a gain in the limit only.
-    bounded = replace(used, eigenvalues=np.maximum(used.eigenvalues, least))
-    unit = bounded.eigenvalues[0] ** ((1 - used.power) / 2)
-    return (moments.mean, deviation, axes.copy(), used.scale, bounded.gain() / unit), used

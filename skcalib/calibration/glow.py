@@ -24,9 +24,6 @@ WIDTH = 32  # of the two hidden layers of a coupling, as in BERT-flow's code
 class Standardize(nn.Module):
     """y = (x - loc) * scale, fixed once from the mean and the deviation of the data.
 
-    With ``rotates``, y = (((x - loc) / units) axes) * scale: the columns of axes are principal
-    axes after a division of the columns of x by their units.
-
     This is ActNorm's data-dependent initialization, kept separate from what is trained: an
     ActNorm learns its shifts in standard deviations. In the data's own units they would diverge
     on the last layer of MiniLM (deviations down to 1e-32).
@@ -35,25 +32,15 @@ class Standardize(nn.Module):
     loc: Tensor
     scale: Tensor
     jitter: Tensor
-    axes: Tensor | None
-    units: Tensor | None
 
-    def __init__(self, n_features: int, rotates: bool):
+    def __init__(self, n_features: int):
         super().__init__()
         self.register_buffer("loc", torch.zeros(n_features))
-        self.register_buffer("axes", torch.eye(n_features) if rotates else None)
-        self.register_buffer("units", torch.ones(n_features) if rotates else None)
         self.register_buffer("scale", torch.ones(n_features))
         self.register_buffer("jitter", torch.zeros(n_features))
 
-    def initialize(
-        self,
-        mean: np.ndarray,
-        deviation: np.ndarray,
-        axes: np.ndarray | None,
-        units: np.ndarray | None,
-    ) -> None:
-        """Fix loc and scale. With axes, deviations and columns are along the axes.
+    def initialize(self, mean: np.ndarray, deviation: np.ndarray) -> None:
+        """Fix loc and scale.
 
         A column that varies by no more than the rounding of its values is degenerate: its
         likelihood has no bound, and training would scale it towards infinity. It is scaled
@@ -63,11 +50,7 @@ class Standardize(nn.Module):
         """
         typical = math.sqrt(np.mean(np.square(deviation))) or 1.0
         limits = torch.finfo(self.loc.dtype)
-        if axes is None:  # columns may have different units
-            magnitude = np.abs(mean)
-        else:  # along an axis the roundings of all columns add up, each by its share
-            magnitude = np.hypot(typical, np.sqrt(np.square(mean / units) @ np.square(axes)))
-        rounding = np.maximum(10.0 * limits.eps * magnitude, limits.tiny**0.75)
+        rounding = np.maximum(10.0 * limits.eps * np.abs(mean), limits.tiny**0.75)
         degenerate = deviation <= rounding
         jitter = np.maximum(typical, rounding)
         scales = np.where(degenerate, jitter, deviation)
@@ -81,29 +64,12 @@ class Standardize(nn.Module):
         self.loc.copy_(torch.as_tensor(mean))
         self.scale.copy_(torch.as_tensor(1.0 / scales))
         self.jitter.copy_(torch.as_tensor(degenerate * jitter))
-        if self.axes is not None and self.units is not None:
-            self.axes.copy_(torch.as_tensor(axes))
-            self.units.copy_(torch.as_tensor(units))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x - self.loc
-        if self.axes is not None and self.units is not None:
-            x = (x / self.units) @ self.axes
-        return x * self.scale
+        return (x - self.loc) * self.scale
 
     def inverse(self, y: Tensor) -> Tensor:
-        return self.to_columns(y / self.scale) + self.loc
-
-    def to_columns(self, x: Tensor) -> Tensor:
-        """Rotate differences along the axes back to differences of the columns."""
-        if self.axes is not None and self.units is not None:
-            x = (x @ self.axes.T) * self.units
-        return x
-
-    def log_determinant(self) -> Tensor:
-        """Logarithm of the Jacobian determinant, that of all rows."""
-        logs = self.scale.log().sum()
-        return logs if self.units is None else logs - self.units.log().sum()
+        return y / self.scale + self.loc
 
 
 class _Linear(nn.Linear):
@@ -157,21 +123,14 @@ class Glow(nn.Module):
     """The whole flow, from u to z.
 
     z holds the halves in the order in which they leave; at the end, what is left after the last
-    level. Within a half, dimensions keep the order of the columns or, if the flow begins with a
-    rotation to principal axes (``rotates``), of the axes. With an odd depth the first half of a
-    level leaves, so that all dimensions keep that order.
-
-    ``gain``, of shape (d,), filters what the flow maps: :meth:`forward` multiplies the
-    standardized columns by it, :meth:`inverse` divides by it. Density and samples ignore it.
+    level. Within a half, dimensions keep the order of the columns. With an odd depth the first
+    half of a level leaves, so that all dimensions keep that order.
     """
 
-    gain: Tensor
-
-    def __init__(self, n_features: int, n_levels: int, depth: int, rotates: bool):
+    def __init__(self, n_features: int, n_levels: int, depth: int):
         super().__init__()
         self.n_features = n_features
-        self.standardize = Standardize(n_features, rotates)
-        self.register_buffer("gain", torch.ones(n_features))
+        self.standardize = Standardize(n_features)
         self.levels: Any = nn.ModuleList()
         width = n_features
         # A step needs 2 dimensions: small d have fewer levels.
@@ -183,69 +142,45 @@ class Glow(nn.Module):
             self.levels.append(level)
             width = halves[0]
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Copy parameters and buffers into NumPy arrays."""
-        return {name: t.cpu().numpy().copy() for name, t in self.state_dict().items()}
-
     @torch.no_grad()
     def initialize(
-        self,
-        rng: np.random.RandomState,
-        mean: np.ndarray,
-        deviation: np.ndarray,
-        axes: np.ndarray | None = None,
-        units: np.ndarray | None = None,
-        whitening: np.ndarray | None = None,
+        self, rng: np.random.RandomState, mean: np.ndarray, deviation: np.ndarray
     ) -> None:
         """Set the starting point, at which all that is trained is the identity.
 
-        A flow that rotates needs the deviations along principal axes, the axes in columns, the
-        units of the columns that are rotated, and ``whitening``, the factors that the map has
-        in place of 1 / deviation. ``rng`` draws on the CPU, so that a seed gives the same start
-        on every device.
+        ``rng`` draws on the CPU, so that a seed gives the same start on every device.
         """
-        self.standardize.initialize(mean, deviation, axes, units)
-        if whitening is not None:
-            scale = self.standardize.scale.double().numpy()
-            # The inverse divides by the gain. With this lower limit, a rounding error of
-            # float32 stays below 1e-4 of a column's deviation.
-            self.gain.copy_(torch.as_tensor(whitening / scale).clamp(min=1e-3))
+        self.standardize.initialize(mean, deviation)
         for level in self.levels:
             for step in level:
                 step.initialize(rng)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map u (n, d) to z (n, d); also return log |det dz/du|, shape (n,), in nats."""
-        logabsdet = self.log_determinant() + self.gain.log().sum()
-        return self.encode(x), logabsdet.expand(x.shape[0])
+        return self.encode(x), self.log_determinant().expand(x.shape[0])
 
     def inverse(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Map z (n, d) to u (n, d); also return log |det du/dz|, shape (n,), in nats."""
-        logabsdet = self.log_determinant() + self.gain.log().sum()
-        return self.back(z), -logabsdet.expand(z.shape[0])
+        return self.decode(z), -self.log_determinant().expand(z.shape[0])
 
     def encode(self, x: Tensor) -> Tensor:
         """Map u (n, d) to z (n, d)."""
-        return self.through_levels(self.standardize(x) * self.gain)
+        return self.through_levels(self.standardize(x))
 
-    def back(self, z: Tensor) -> Tensor:
+    def decode(self, z: Tensor) -> Tensor:
         """Map z (n, d) to u (n, d)."""
-        return self.standardize.inverse(self.back_through_levels(z) / self.gain)
+        return self.standardize.inverse(self.back_through_levels(z))
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Log-density of each row of x (n, d), shape (n,), in nats."""
-        z = self.through_levels(self.standardize(x))
-        base = -0.5 * (z.square().sum(dim=1) + self.n_features * math.log(2.0 * math.pi))
-        return base + self.log_determinant()
-
-    def decode(self, z: Tensor) -> Tensor:
-        """Map z (n, d) to the u (n, d) whose density follows from that of z."""
-        return self.standardize.inverse(self.back_through_levels(z))
+        squares = self.encode(x).square().sum(dim=1)
+        constant = self.n_features * math.log(2.0 * math.pi)
+        return self.log_determinant() - 0.5 * (squares + constant)
 
     def log_determinant(self) -> Tensor:
-        """Logarithm of the Jacobian determinant without the gain, that of all rows."""
+        """Logarithm of the Jacobian determinant, that of all rows."""
         scales = [step.log_scale for level in self.levels for step in level]
-        return self.standardize.log_determinant() + torch.cat(scales).sum()
+        return self.standardize.scale.log().sum() + torch.cat(scales).sum()
 
     def through_levels(self, x: Tensor) -> Tensor:
         """Map standardized columns to z."""

@@ -98,46 +98,49 @@ def spectrum_of(
 ) -> tuple[np.ndarray, np.ndarray, Strength]:
     """Decompose a sample, and choose what parameters of `Whitening` leave open.
 
-    If it ``flattens``, a power in figures takes the level and the shrinkage of "auto", too.
-
-    Returns
-    -------
-    variance : ndarray of shape (d,)
-        Variance along each axis, in decreasing order.
-    axes : ndarray of shape (d, d)
-        In columns.
-    strength : Strength
+    Return the variance along each axis, falling, the axes in columns, and the strength. If it
+    ``flattens``, a power in figures takes the level and the shrinkage of "auto", too.
     """
     check_groups(power, noise, n_groups)
     is_neutral = power == "auto"
     _check_underflow(moments, order=4 if is_neutral or shrinkage == "auto" else 2)
-    trained = is_neutral and is_trained(moments)
-    sample, scale, intensity = moments, np.ones(len(moments.mean)), 0.0
-    if is_neutral and not trained:
+    trained = (is_neutral or flattens) and is_trained(moments)
+    kind = "figures" if not is_neutral else "trained output" if trained else "raw vectors"
+    sample, scale = moments, np.ones(len(moments.mean))
+    if kind == "raw vectors":
         sample, scale = moments.scaled, moments.column_scale
     variance, axes = sample.spectrum
     total, level = float(variance.sum()), 0.0
-    share = 1.0 if centering == "auto" else float(centering)
-    if trained:
+    n_known = None if n_groups == MANY else n_groups
+    subtracted = 1.0 if centering == "auto" else float(centering)
+    if kind == "trained output":
         power = 0.0
-        if n_groups not in (None, MANY):
-            noise = noise_of_groups(moments.mean, total, int(n_groups))
+        if n_known is not None:
+            noise = noise_of_groups(moments.mean, total, int(n_known))
         elif centering == "auto":
-            share -= kept_of_mean(moments.mean, total)
-    elif is_neutral:
-        level = flattening_level(variance, moments.n, n_groups)
+            subtracted -= kept_of_mean(moments.mean, total)
+    elif kind == "raw vectors":
         power = NEUTRAL_POWER if n_groups is None else 1.0
-        if n_groups not in (None, MANY):
+        level = flattening_level(variance, moments.n, n_groups)
+        if n_known is not None:
             noise = level / (total or 1.0)
     elif flattens:
         level = flattening_level(variance, moments.n, None)
-    if shrinkage != "auto":
-        intensity = float(shrinkage)
-    if shrinkage == "auto" or trained or (flattens and is_trained(moments)):
+    intensity = 0.0 if shrinkage == "auto" else float(shrinkage)
+    if shrinkage == "auto" or trained:
         # Noise is chosen for the population's spectrum, so the sample's is corrected too.
         intensity = max(intensity, ledoit_wolf_shrinkage(moments))
     eigenvalues = (1 - intensity) * variance + intensity * total / len(variance)
-    used = Strength(scale, eigenvalues, total, intensity, noise, float(power), share, level)
+    used = Strength(
+        scale=scale,
+        eigenvalues=eigenvalues,
+        total=total,
+        shrinkage=intensity,
+        noise=noise,
+        power=float(power),
+        centering=subtracted,
+        level=level,
+    )
     return variance, axes, used
 
 

@@ -1,12 +1,7 @@
-"""Training of a Glow: maximum likelihood with the Adam of BERT-flow's code.
-
-All parameters live in one vector, and so do their gradients and Adam's two moments, so that
-an optimizer step, a gradient norm or a snapshot is one call over one array whatever the
-number of layers.
-"""
+"""Training of a Glow: maximum likelihood with the Adam of BERT-flow's code."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -30,38 +25,8 @@ NOT_FINITE = (
 )
 
 
-def split(
-    n_samples: int, validation_fraction: float | None, rng: np.random.RandomState
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows to train on and those to hold out, each in increasing order."""
-    if validation_fraction is None:
-        return np.arange(n_samples), np.arange(0)
-    n_held_out = int(n_samples * validation_fraction)
-    if n_held_out < 1 or n_samples - n_held_out < 2:
-        raise ValueError(
-            f"validation_fraction={validation_fraction} of {n_samples} samples holds out "
-            f"{n_held_out} and leaves {n_samples - n_held_out} to train on; at least 1 and "
-            "2 are needed. Set another fraction, pass more samples, or set None for no split."
-        )
-    order = rng.permutation(n_samples)
-    return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
-
-
-def shuffled_batches(
-    X: np.ndarray, rows: np.ndarray, batch_size: int, rng: np.random.RandomState
-) -> Iterator[np.ndarray]:
-    """Yield copies of the given rows of X in random order, batch by batch.
-
-    The last batch is filled up from the start of the order.
-    """
-    order = rng.permutation(rows)
-    order = np.concatenate((order, order[: -len(order) % batch_size]))
-    for batch in gen_batches(len(order), batch_size):
-        yield X[order[batch]]
-
-
-class Adam:
-    """The parameters of a flow in one vector, and their updates.
+class Trainer:
+    """The training of a flow on some rows of X, on its device, epoch by epoch.
 
     BERT trains with this update: Adam (arXiv:1412.6980) without its bias correction and with
     decoupled weight decay (arXiv:1711.05101) on matrices only,
@@ -72,24 +37,32 @@ class Adam:
     Without the correction the first few hundred steps are up to six times as long, so that a
     single epoch over a few thousand sentences suffices.
 
-    ``state`` has the rows p, m and v. The parameters of the flow, which is on its device, are
-    views of p.
+    ``state`` has the rows p, m and v, each with all parameters, which are views of p. So an
+    update or a snapshot is a few calls over one array, whatever the number of layers.
     """
 
-    def __init__(self, flow: Glow, learning_rate: float):
-        self._flow, self._learning_rate = flow, learning_rate
+    def __init__(
+        self,
+        flow: Glow,
+        X: np.ndarray,
+        rows: np.ndarray,
+        settings: Any,
+        rng: np.random.RandomState,
+    ):
+        self.flow, self._X, self._rows, self._rng = flow, X, rows, rng
+        self._batch_size, self._learning_rate = settings.batch_size, settings.learning_rate
+        self.n_steps = math.ceil(len(rows) / settings.batch_size)
         self._parameters = list(flow.parameters())
         vector = parameters_to_vector(self._parameters).detach()
         self.state = torch.stack((vector, *torch.zeros(2, len(vector)).to(vector)))
         vector_to_parameters(self.state[0], self._parameters)
         matrices = [torch.full_like(p, p.ndim == 2) for p in self._parameters]
         is_matrix = parameters_to_vector(matrices).detach()
-        self._decay = 1.0 - learning_rate * WEIGHT_DECAY * is_matrix
-        self._denominator = torch.empty_like(vector)
+        self._decay = 1.0 - self._learning_rate * WEIGHT_DECAY * is_matrix
 
     def step(self, batch: Tensor) -> Tensor:
         """Take one step on a batch (b, d); return the loss before it, in nats per sample."""
-        loss = -self._flow.log_prob(batch).mean()
+        loss = -self.flow.log_prob(batch).mean()
         slopes = torch.autograd.grad(loss, self._parameters)
         with torch.inference_mode():
             # BERT-flow clips the gradient in bits per dimension to norm 1, so that the limit
@@ -102,31 +75,9 @@ class Adam:
             p, m, v = self.state
             m.lerp_(gradient, 1.0 - BETA1)
             v.mul_(BETA2).addcmul_(gradient, gradient, value=1.0 - BETA2)
-            root = torch.sqrt(v, out=self._denominator).add_(EPSILON)
             p.mul_(self._decay)
-            p.addcdiv_(m, root, value=-self._learning_rate)
+            p.addcdiv_(m, v.sqrt().add_(EPSILON), value=-self._learning_rate)
             return loss.detach()
-
-
-class Trainer:
-    """The training of a flow on some rows of X, on its device, epoch by epoch."""
-
-    def __init__(
-        self,
-        flow: Glow,
-        X: np.ndarray,
-        rows: np.ndarray,
-        settings: Any,
-        rng: np.random.RandomState,
-    ):
-        self.flow, self._X, self._rows, self._rng = flow, X, rows, rng
-        self._batch_size = settings.batch_size
-        self.adam = Adam(flow, settings.learning_rate)
-
-    @property
-    def n_steps(self) -> int:
-        """Batches of an epoch."""
-        return -(-len(self._rows) // self._batch_size)
 
     def epoch(self, advance: Callable[[], Any]) -> float:
         """Train on all rows in random order; return the mean loss of the batches, in nats.
@@ -134,14 +85,21 @@ class Trainer:
         ``advance`` is called after each batch. If the loss or a parameter becomes NaN or
         infinite, the loss is NaN and the state is the last good one, at most 64 steps before.
         """
-        state, jitter = self.adam.state, self.flow.standardize.jitter.cpu().numpy()
+        state, jitter = self.state, self.flow.standardize.jitter.cpu().numpy()
+        degenerate = np.flatnonzero(jitter)
         good, total, recent = state.clone(), 0.0, torch.zeros_like(state[0, 0])
-        batches = shuffled_batches(self._X, self._rows, self._batch_size, self._rng)
+        order = self._rng.permutation(self._rows)
+        # The last batch is filled up from the start of the order.
+        order = np.concatenate((order, order[: -len(order) % self._batch_size]))
+        batches = gen_batches(len(order), self._batch_size)
         # Operations of a few microseconds are too small to share: threads would mostly wait
         # for each other, for long if another process uses the core.
         with one_torch_thread():
-            for step, drawn in enumerate(batches, start=1):
-                recent += self.adam.step(self._with_jitter(self._tensor(drawn), jitter))
+            for step, batch in enumerate(batches, start=1):
+                drawn = self._X[order[batch]]
+                noise = self._rng.standard_normal((len(drawn), len(degenerate)))
+                drawn[:, degenerate] += jitter[degenerate] * noise
+                recent += self.step(self._tensor(drawn))
                 if step % 64 == 0 or step == self.n_steps:  # reading waits for the device
                     # A loss is from before its update, so check the parameters too.
                     if not torch.isfinite(recent + state[0].sum()):
@@ -151,16 +109,6 @@ class Trainer:
                     recent.zero_()
                 advance()
         return total / self.n_steps
-
-    def _with_jitter(self, batch: Tensor, jitter: np.ndarray) -> Tensor:
-        """Add random numbers to a batch, in place, where the data hardly vary."""
-        degenerate = np.flatnonzero(jitter)
-        if len(degenerate):
-            noise = np.zeros(batch.shape)
-            drawn = self._rng.standard_normal((len(batch), len(degenerate)))
-            noise[:, degenerate] = jitter[degenerate] * drawn
-            batch += self.flow.standardize.to_columns(self._tensor(noise))
-        return batch
 
     def evaluate(self, rows: np.ndarray) -> float:
         """Return the mean loss of the given rows, in nats, in float64."""
@@ -198,8 +146,7 @@ class Trainer:
             )
 
     def _tensor(self, rows: Any) -> Tensor:
-        state = self.adam.state
-        return torch.as_tensor(rows, dtype=state.dtype, device=state.device)
+        return torch.as_tensor(rows, dtype=self.state.dtype, device=self.state.device)
 
 
 def train(
@@ -218,7 +165,7 @@ def train(
     trainer = Trainer(flow, X, rows, settings, rng)
     curve: list[list[float]] = []
     best: tuple[float, Any] = math.inf, None  # loss of held-out rows, and the state
-    state, n_batches = trainer.adam.state, settings.max_epochs * trainer.n_steps
+    state, n_batches = trainer.state, settings.max_epochs * trainer.n_steps
     bar = progress(n_batches, unit="batch", desc="NormalizingFlow", verbose=settings.verbose)
     with bar as advance:
         while len(curve) < settings.max_epochs:

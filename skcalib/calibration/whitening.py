@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, fields, replace
-from itertools import zip_longest
 from numbers import Integral, Real
 from operator import attrgetter
 from typing import Any, Self
@@ -59,9 +58,7 @@ class Whitening(
     ``Whitening(power="auto")`` recognizes by the mean vector which of the two it is. On an
     output that was trained for cosine similarity it only subtracts most of the mean. On other
     vectors it reduces the columns and the directions that hold most of the variance, and leaves
-    weak ones as they are, so that no task loses. If you know what the vectors are for, say so:
-    ``Whitening(power="auto", n_groups=20)`` is for about twenty groups of texts, and
-    ``n_groups="many"`` for graded similarity.
+    weak ones as they are, so that no task loses.
 
     Parameters
     ----------
@@ -73,31 +70,24 @@ class Whitening(
         "pca" returns coordinates along the principal axes, by decreasing variance. "zca"
         rotates the kept axes back, ``W = U g(Λ) Uᵀ``: as close to the input as a whitened
         vector can be [2]_, always ``n_features_in_`` wide. "rotated" turns the coordinates of
-        "pca" by a random rotation, the same for every fit of that width. Cosines do not change,
-        and every column gets a share of the variance, which int8 and binary codes need.
+        "pca" by a random rotation, the same for every fit of that width, so that every column
+        gets a share of the variance, which int8 and binary codes need.
     centering : float in [0, 1] or "auto", default="auto"
         Share of the mean that is subtracted (beta in Su's generalization of the method [4]_).
-        "auto" is 1, the whole mean. For a trained output with ``power="auto"`` and no number of
-        groups it is 0.8, or more if the vectors would keep an average cosine above 0.2. A group
-        that holds most of the sample lies in the direction of the mean, and the fifth that is
-        kept preserves this direction.
+        "auto" is 1; for a trained output with ``power="auto"`` and no number of groups 0.8, or
+        more if the vectors would keep an average cosine above 0.2.
     power : float in [0, 1] or "auto", default=1.0
         1 whitens, 0 only centers and rotates (PCA); values between them whiten partly (gamma in
-        [4]_). With 0 and no noise, directions without variance in the sample pass unchanged,
-        even with few samples. "auto" chooses power, centering, and the scale of columns from
-        mean and covariance, see Notes. Pass vectors as an encoder returns them: "auto"
-        recognizes raw vectors by outlier columns, which a rotation or a scaling removes.
+        [4]_). "auto" chooses power, centering, and the scale of columns from mean and
+        covariance, see Notes. It recognizes raw vectors by outlier columns, which a rotation or
+        a scaling removes, so pass vectors as an encoder returns them.
     noise : float in [0, 1e9], default=0.0
-        Regularization: the assumed variance of noise in every direction, as a share of the
-        total variance.
+        The assumed variance of noise in every direction, as a share of the total variance. The
+        gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``.
     n_groups : int, "many" or None, default=None
-        Approximate number of groups that the vectors should distinguish, such as topics,
-        intents or clusters. It needs ``power="auto"``. For a trained output, the fewer groups,
-        the more noise; otherwise the power is 1, and level and noise are the eigenvalue with
-        twice the number of groups above it, itself included. "many" is for graded similarity,
-        where each text is a group of its own: a trained output is treated as with None, and of
-        other vectors a quarter of the directions are flattened, of few samples an eighth of a
-        direction for each.
+        With ``power="auto"``, the approximate number of groups that the vectors should
+        distinguish, such as topics, intents or clusters. "many" is for graded similarity, where
+        each text is a group of its own.
     shrinkage : float in [0, 1] or "auto", default=0.0
         Weight of the scaled identity in the covariance,
         ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``, so that every direction is usable with
@@ -119,49 +109,37 @@ class Whitening(
         Width of the output.
     rank_ : int
         Numerical rank of the (shrunk) covariance.
-    centering_ : float
-        Share of the mean that is subtracted.
-    shrinkage_ : float
-        Shrinkage in use.
-    noise_ : float
-        Noise in use.
-    power_ : float
-        Power in use.
+    centering_, shrinkage_, noise_, power_ : float
+        Values in use.
     level_ : float
         Variance that is added to each eigenvalue; 0 unless `power` is "auto" and the vectors
         are no trained output.
     scale_ : ndarray of shape (n_features,)
-        What each column is divided by before the decomposition; 1 unless `power` is "auto" and
-        the vectors are no trained output.
+        What each column is divided by before the decomposition: 1, or see Notes.
     n_samples_seen_ : int
         Number of samples fitted on, over all calls of `partial_fit`.
     moments_ : Moments
         Sums over the sample: ``n``, ``mean``, ``scatter``; they add up over parts by ``merge``.
     parameters_ : dict
-        The parameters of the fit, which `merge` keeps.
+        The parameters of the last fit, which `merge` keeps.
     n_features_in_, feature_names_in_
         Number of features seen during fit, and their names when all are strings.
 
     Notes
     -----
-    With `noise` the gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``.
-
     Of vectors that were not trained for cosines, ``power="auto"`` first divides each column by
     ``(σ² + median)^(1/2)``, with its variance and the median of all columns, since massive
     activations are columns. The gain of directions is then ``g(λ) = (λ + level)^(-power/2)``,
-    as in Soft-ZCA [5]_. The level is the largest eigenvalue beyond the first hundredth, which
-    may be outliers. Columns and directions stronger than these levels are reduced, weaker ones
-    keep their proportions. Few large groups of texts lie in strong directions, so the power is
-    1/3 if nothing is known, and 1 with `n_groups`.
+    as in Soft-ZCA [5]_. The page on mathematics has level and power, and what ``n_groups``
+    changes.
 
     An eigenvalue counts as zero up to ``d * eps`` of float64 times the largest, the rounding
     error of the decomposition, and for float32 vectors up to the variance that their rounding
-    explains, ``(eps/2)² Σ_j u_j² E[x_j²]`` along an axis u. `transform` keeps float32 and
-    float64. It computes in float64 where float32 would lose digits, as for an ill-conditioned
-    sample.
+    explains. `transform` keeps float32 and float64. It computes in float64 where float32 would
+    lose digits, as for an ill-conditioned sample.
 
     After `partial_fit` and `merge`, the first use of the result decomposes the covariance of
-    all samples so far, and warns if they are few. `merge` keeps the parameters of the last fit.
+    all samples so far, and warns if they are few.
 
     References
     ----------
@@ -191,9 +169,7 @@ class Whitening(
     _parameter_constraints = {
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
-            Interval(
-                RealNotInt, 0, 1, closed="neither", hint=" (for 'auto' see the parameter power)"
-            ),
+            Interval(RealNotInt, 0, 1, closed="neither"),
             None,
         ],
         "method": [StrOptions({"pca", "zca", "rotated"})],
@@ -203,13 +179,11 @@ class Whitening(
         "n_groups": [Interval(Integral, 2, None, closed="left"), StrOptions({MANY}), None],
         "shrinkage": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
     }
-    _state_version = 17
+    _state_version = 18
     _flattens = False  # whether a power in figures takes the level of "auto"
     _learned = ("_solution",)
     n_samples_seen_ = property(attrgetter("moments_.n"), doc="Number of samples.")
     n_components_ = property(attrgetter("_axes.width"), doc="Width of the output.")
-    components_ = property(attrgetter("_axes.components"), doc="Principal axes in rows.")
-    explained_variance_ = property(attrgetter("_axes.explained"), doc="Variance along axes.")
     rank_ = property(attrgetter("_axes.rank"), doc="Numerical rank of the covariance.")
     centering_ = property(attrgetter("_axes.strength.centering"), doc="Share of the mean.")
     shrinkage_ = property(attrgetter("_axes.strength.shrinkage"), doc="Shrinkage in use.")
@@ -262,7 +236,7 @@ class Whitening(
         X = self._sample(X, reset=True)
         moments = Moments.of_dask(X) if is_dask(X) else moments_of(Moments.of, X)
         self._learn(moments, self.get_params(deep=False))
-        self._solve()  # raises now what it would raise when the map is used
+        self.linear_map()  # raises now what it would raise when it is used
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -311,11 +285,8 @@ class Whitening(
 
         Raises
         ------
-        TypeError
-            If one of them is of another class.
         ValueError
-            If one of them has other parameters, or was fitted on other features, or in another
-            order.
+            If one has other parameters, or was fitted on other features.
 
         Examples
         --------
@@ -329,24 +300,17 @@ class Whitening(
         check_is_fitted(self)
         moments = self.moments_
         for other in others:
-            if not isinstance(other, Whitening):
-                raise TypeError(
-                    f"merge got a {type(other).__name__}; expected fitted Whitening objects."
-                )
             check_is_fitted(other)
             if other.get_params() != self.get_params():
                 raise ValueError(
                     f"merge got {other!r}; this one is {self!r}. Give both the same "
                     "parameters: other.set_params(**this.get_params()) needs no second fit."
                 )
-            names, others_names = self._feature_names(), other._feature_names()
-            if names != others_names:
-                pairs = enumerate(zip_longest(names, others_names))
+            if other._feature_names() != self._feature_names():
                 raise ValueError(
-                    f"merge got a Whitening of {len(others_names)} features; this one has "
-                    f"{len(names)}, and they differ from feature "
-                    f"{next(i for i, (a, b) in pairs if a != b)} on. Fit both on the same "
-                    "columns in the same order."
+                    f"merge got a Whitening of {other.n_features_in_} features; this one has "
+                    f"{self.n_features_in_}, of other names or in another order. Fit both on "
+                    "the same columns in the same order."
                 )
             moments = moments.merge(other.moments_)
         return copy(self)._learn(moments)
@@ -376,7 +340,7 @@ class Whitening(
         linear : LinearMap
             With ``mean``, ``projection`` (W) and ``bias``.
         """
-        return self._solve().linear
+        return self._axes.linear
 
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Map whitened vectors back, as far as the kept dimensions determine them.
@@ -390,7 +354,7 @@ class Whitening(
         X_original : ndarray of shape (n_samples, n_features)
             float32 for float32 input and float64 otherwise.
         """
-        axes, X = self._solve(), check_vectors(X, dtype=[np.float64, np.float32])
+        axes, X = self._axes, check_vectors(X, dtype=[np.float64, np.float32])
         if X.shape[1] != axes.width:
             raise ValueError(
                 f"X has {X.shape[1]} columns; inverse_transform expects whitened vectors of "
@@ -404,9 +368,19 @@ class Whitening(
         return self.moments_.mean.copy()
 
     @property
+    def components_(self) -> np.ndarray:
+        """Principal axes in rows."""
+        return self._axes.basis.T.copy()
+
+    @property
+    def explained_variance_(self) -> np.ndarray:
+        """Variance along the axes."""
+        return self._axes.variance.copy()
+
+    @property
     def explained_variance_ratio_(self) -> np.ndarray:
         """The same variance as a share of the total."""
-        return self._axes.explained / self._axes.strength.total
+        return self._axes.variance / self._axes.strength.total
 
     @property
     def _n_features_out(self) -> int:
@@ -433,9 +407,10 @@ class Whitening(
         self._solution: Axes | None = None
         return self
 
-    def _solve(self) -> Axes:
-        """Return the axes; at their first use they are computed, with a warning if needed."""
-        check_is_fitted(self, "moments_")
+    @property
+    def _axes(self) -> Axes:
+        """The axes; at their first use they are computed, with a warning if needed."""
+        check_is_fitted(self)
         if self._solution is None:
             self._solution = solve(self.moments_, flattens=self._flattens, **self.parameters_)
             is_neutral = self.parameters_["power"] == "auto"
@@ -448,14 +423,6 @@ class Whitening(
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "moments_")
-
-    @property
-    def _axes(self) -> Axes:
-        """The axes; no attribute while all samples seen are equal."""
-        try:
-            return self._solve()
-        except ValueError as error:
-            raise AttributeError(f"This {type(self).__name__} has no map: {error}") from None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -476,28 +443,8 @@ class Axes:
     variance: np.ndarray  # (k,), eigenvalues of the sample's covariance
     strength: Strength  # the same after shrinkage, Λ, and the parameters in use
     rank: int  # number of axes that the sample determines
-    n_components: int  # requested axes; may exceed k
+    width: int  # number of columns of the output
     method: str
-
-    @property
-    def width(self) -> int:
-        """Number of columns of the output."""
-        return len(self.basis) if self.method == "zca" else self.n_components
-
-    @property
-    def surplus(self) -> int:
-        """Number of columns of the output that are zero because there is no axis for them."""
-        return self.n_components - len(self.variance) if self.method == "pca" else 0
-
-    @property
-    def components(self) -> np.ndarray:
-        """Axes in rows, then a row of zeros for each surplus column."""
-        return np.pad(self.basis.T, ((0, self.surplus), (0, 0)))
-
-    @property
-    def explained(self) -> np.ndarray:
-        """Variance along each of `components`."""
-        return np.pad(self.variance, (0, self.surplus))
 
     @cached_property
     def linear(self) -> LinearMap:
@@ -516,14 +463,14 @@ class Axes:
         return (1 - self.strength.centering) * (self.mean @ W)
 
     def _scaled(self, factors: np.ndarray) -> np.ndarray:
-        """``U diag(factors)``, its surplus columns zero, or rotated by the method."""
+        """``U diag(factors)``, rotated by the method."""
         scaled = self.basis * factors
         if self.method == "zca":
             return scaled @ self.basis.T
         if self.method == "rotated":
             drawn = np.random.default_rng(0).normal(size=(self.width, self.width))
             return scaled @ np.linalg.qr(drawn).Q[: len(factors)]
-        return np.pad(scaled, ((0, 0), (0, self.surplus)))
+        return scaled
 
     def __getstate__(self) -> dict[str, Any]:
         # Without the map, which takes as much space as the axes.
@@ -566,18 +513,21 @@ def solve(
         # A direction without variance in this sample may have some in the next.
         axes = np.arange(len(basis))
     if n_components is None:
-        n_components = len(axes)
+        width = len(axes)
     elif n_components < 1:  # the fewest axes that explain this share
         explained = np.cumsum(variance[axes] / variance.sum())
-        n_components = min(len(axes), int(np.searchsorted(explained, n_components)) + 1)
-    axes = axes[:n_components]
+        width = min(len(axes), int(np.searchsorted(explained, n_components)) + 1)
+    else:
+        width = int(n_components)
+    axes = axes[:width]
+    surplus = (0, width - len(axes) if method == "pca" else 0)  # columns of zeros
     return Axes(
         mean=moments.mean,
-        basis=np.ascontiguousarray(basis[:, axes]),
-        variance=variance[axes],
-        strength=replace(used, eigenvalues=eigenvalues[axes]),
+        basis=np.pad(basis[:, axes], ((0, 0), surplus)),
+        variance=np.pad(variance[axes], surplus),
+        strength=replace(used, eigenvalues=np.pad(eigenvalues[axes], surplus, mode="edge")),
         rank=rank,
-        n_components=int(n_components),
+        width=len(basis) if method == "zca" else width,
         method=method,
     )
 
@@ -593,11 +543,8 @@ def warn_of_sample(moments: Moments, axes: Axes, is_neutral: bool) -> None:
         warn_of_verdict(moments)
     is_bare = used.noise == used.shrinkage == used.level == 0 and used.power > 0
     enough = SAMPLES_PER_FEATURE * d
-    if axes.surplus:
-        fault = (
-            f"The samples have a lower rank than n_components={axes.n_components}: the "
-            "surplus columns are zero."
-        )
+    if not axes.basis[:, -1].any():
+        fault = "The samples have a lower rank than n_components: the surplus columns are zero."
     elif is_bare and moments.n < enough:
         fault = (
             f"There are fewer than {SAMPLES_PER_FEATURE} samples for each of {d} features: "

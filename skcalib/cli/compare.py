@@ -3,25 +3,19 @@
 import argparse
 import contextlib
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import joblib
 import numpy as np
 from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skcalib import NeighborSmoothing, Whitening
-from skcalib.cli.options import (
-    OF_TEXTS,
-    add_encoding,
-    add_model_and_texts,
-    add_state,
-    encoder_of,
-    state_of,
-    with_labels,
-)
+from skcalib.cli.options import add_model_and_texts, encoder_of, with_labels
 from skcalib.evaluation import ScoreTable
 from skcalib.evaluation._labeled import r_precisions
 from skcalib.export._writing import written_whole
@@ -35,7 +29,7 @@ from skcalib.statistics.bootstrap import Difference, leads
 KEPT = 128  # dimensions of the PCA
 FEWEST = 40  # texts of a half with others of their label
 
-Fold = tuple[np.ndarray, Any]  # vectors to fit on, and a function from a step to `Scores`
+Fold = tuple[np.ndarray, Any]  # vectors to fit on, and a function from a pipeline to `Scores`
 
 
 class Scores(NamedTuple):
@@ -46,10 +40,10 @@ class Scores(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A step, its scores, and its lead over raw vectors."""
+    """Steps after the encoder, their score, and its lead over raw vectors."""
 
     name: str
-    step: Any
+    steps: list[Any]
     score: float
     gain: Difference
 
@@ -64,60 +58,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "Example: skcalib compare minilm texts.csv --column text --labels topic"
     add = parser.add_argument
-    add_model_and_texts(add, "- for standard input")
-    labels = f"label of each text, which no calibration sees: {OF_TEXTS}"
-    add("--labels", metavar="LABELS", help=labels)
+    add_model_and_texts(add)
     groups = "approximate number of topics or groups; default: the number of labels"
     add("--n-groups", type=int, metavar="K", help=groups)
     add("--n-texts", type=int, default=2000, help="sample of texts; default: 2000")
     saved = "new file for the recommended pipeline, fitted on all texts, for joblib.load"
     add("--save", metavar="FILE", help=saved)
-    add_state(add)
-    add_encoding(add)
     add("-q", "--quiet", action="store_true", help="no progress bar")
 
 
 def run(options: argparse.Namespace) -> None:
     """Print the table and what it recommends, and save that."""
-    texts, labels = with_labels(options.texts, options.labels, column=options.column)
-    label_of: dict[str, str] = {}  # a text counts once, with its first label
-    for text, label in zip(texts, labels or texts, strict=True):
-        if label is not None:
-            label_of.setdefault(text, label)
-    texts = [*label_of]
+    label_of = with_labels(options.texts, options.column, options.labels)
+    texts, has_labels = [*label_of], options.labels is not None
     rng = np.random.default_rng(0)
     sample = [texts[row] for row in rng.permutation(len(texts))[: options.n_texts]]
-    n_groups = options.n_groups or (len({*label_of.values()}) if labels else None)
+    n_groups = options.n_groups or (len({*label_of.values()}) if has_labels else None)
     with contextlib.ExitStack() as stack:
-        # A file that exists is refused before anything is encoded.
-        file = (
-            stack.enter_context(written_whole(options.save, is_file=True))
-            if options.save
-            else None
-        )
+        if options.save:  # a file that exists is refused before anything is encoded
+            file = stack.enter_context(written_whole(options.save, is_file=True))
         memory = stack.enter_context(folder_for(options.memory))
         stack.enter_context(quiet())
-        plain = encoder_of(options, **state_of(options))
+        plain = encoder_of(options)
         encoder = clone(plain).set_params(memory=memory, verbose=not options.quiet)
-        if labels is None:
-            folds, sample = _by_views(encoder, sample, options.n_texts)
-        else:
+        if has_labels:
             codes = distinct([label_of[text] for text in sample])[1]
             folds, kept = by_labels(encoder.fit_transform(sample), codes)
             sample = [sample[row] for row in kept]
-        steps = steps_for(folds, n_groups, by_labels=labels is not None)
-        rows = compared(folds, steps, near_duplicates(sample))
+        else:
+            folds, sample = _by_views(encoder, sample, options.n_texts)
+        candidates = steps_for(folds, n_groups, by_labels=has_labels)
+        rows = compared(folds, candidates, near_duplicates(sample))
         best = recommended(rows)
-        if file is not None:
-            pipeline = make_pipeline(encoder, *_flat(best.step)).fit(texts)
+        if options.save:
+            pipeline = make_pipeline(encoder, *map(clone, best.steps)).fit(texts)
             pipeline[0].set_params(memory=None)  # a folder of this machine
             joblib.dump(pipeline, file)
-    print(_table(rows, "self-retrieval" if labels is None else "R-precision"))
+    score = "R-precision" if has_labels else "self-retrieval"
+    gains = 100 * np.array([[[row.gain.low, row.gain.high]] for row in rows])
+    scores = np.array([[row.score] for row in rows])
+    names = tuple(row.name for row in rows)
+    print(ScoreTable(names, (f"{score} (gain, 95 %)",), scores, gains))
     print(f"\n{_advice(best, rows, len(sample))}")
-    if labels is None:
+    if not has_labels:
         print("This score does not see topics. Give --labels if you have some.")
-    if best is not rows[0]:
-        code = ", ".join(" ".join(repr(s).split()) for s in [plain, *_flat(best.step)])
+    if best.steps:
+        code = ", ".join(" ".join(repr(s).split()) for s in [plain, *best.steps])
         print(f"\n    make_pipeline({code})")
     if options.save:
         print(f"\nWrote {options.save}. Load it with joblib.load({options.save!r}).")
@@ -137,14 +123,14 @@ def by_labels(vectors: np.ndarray, codes: np.ndarray) -> tuple[list[Fold], np.nd
                 f"--labels: {len(rows)} of {len(codes[i::2])} texts of a half have others with "
                 f"their label; expected {FEWEST} or more. Give more texts, or coarser labels."
             )
-        half = vectors[rows], codes[rows]
-        folds.append((vectors[1 - i :: 2], lambda step, half=half: _precisions(step, *half)))
+        score = partial(_precisions, vectors=vectors[rows], codes=codes[rows])
+        folds.append((vectors[1 - i :: 2], score))
         scored.append(rows)
     return folds, np.concatenate(scored)
 
 
-def _precisions(step: Any, vectors: np.ndarray, codes: np.ndarray) -> Scores:
-    precision, given = r_precisions(unit_rows(step.transform(vectors))[0], codes)
+def _precisions(fitted: Any, vectors: np.ndarray, codes: np.ndarray) -> Scores:
+    precision, given = r_precisions(unit_rows(fitted.transform(vectors))[0], codes)
     # Two neighbors are in the scores of each other. So the mean depends on a text by its score
     # and by what it adds to others. By scores alone, one of seven files of random labels has a
     # step that seems to gain.
@@ -158,90 +144,73 @@ def _by_views(encoder: Any, texts: list[str], n_texts: int) -> tuple[list[Fold],
     fits = [encoder.fit_transform(views.sample) for views in halves]
     of_views = [encoder.transform(views.texts) for views in halves]
 
-    def scored(step: Any, i: int) -> Scores:
-        ranks = halves[i].reciprocal_ranks(step.transform(of_views[i])).mean(axis=0)
+    def scored(fitted: Any, i: int) -> Scores:
+        ranks = halves[i].reciprocal_ranks(fitted.transform(of_views[i])).mean(axis=0)
         return Scores(ranks, ranks)
 
-    folds = [(fits[1 - i], lambda step, i=i: scored(step, i)) for i in (0, 1)]
+    folds = [(fits[1 - i], lambda fitted, i=i: scored(fitted, i)) for i in (0, 1)]
     return folds, [text for views in halves for text in views.sample]
 
 
 def steps_for(
     folds: list[Fold], n_groups: int | None, *, by_labels: bool
-) -> list[tuple[str, Any]]:
+) -> dict[str, list[Any]]:
     """Return the steps to compare, by name."""
     smallest = min(min(fit.shape) for fit, _ in folds)
-    is_raw = any(Whitening(power="auto").fit(fit).power_ > 0 for fit, _ in folds)
     default = Whitening(power="auto")
-    steps = [("raw", FunctionTransformer()), ("mean subtracted", Whitening(power=0))]
+    is_raw = any(clone(default).fit(fit).power_ > 0 for fit, _ in folds)
+    steps: dict[str, list[Any]] = {"raw": [], "mean subtracted": [Whitening(power=0)]}
     if is_raw:
-        steps.append(("StandardScaler", StandardScaler()))
+        steps["StandardScaler"] = [StandardScaler()]
     if smallest > KEPT:
-        steps.append((f"PCA({KEPT})", PCA(KEPT, random_state=0)))
-    steps.append(("the default", default))
+        steps[f"PCA({KEPT})"] = [PCA(KEPT, random_state=0)]
+    steps["the default"] = [default]
     if is_raw and not by_labels:
-        steps.append(("graded similarity", Whitening(power="auto", n_groups="many")))
-    if by_labels:
-        steps.append(("the default, smoothed", make_pipeline(default, NeighborSmoothing())))
+        steps["graded similarity"] = [Whitening(power="auto", n_groups="many")]
     if n_groups is not None:
-        grouped, name = Whitening(power="auto", n_groups=n_groups), f"{n_groups} groups"
-        steps.append((name, grouped))
-        if by_labels:
-            steps.append((f"{name}, smoothed", make_pipeline(grouped, NeighborSmoothing())))
+        steps[f"{n_groups} groups"] = [Whitening(power="auto", n_groups=n_groups)]
+    if by_labels:
+        for name in ("the default", f"{n_groups} groups"):
+            steps[f"{name}, smoothed"] = [*steps[name], NeighborSmoothing()]
     return steps
 
 
-def compared(folds: list[Fold], steps: list[tuple[str, Any]], alike: np.ndarray) -> list[Row]:
-    """Return the scores of steps, raw vectors first, and their leads, which are simultaneous.
+def compared(
+    folds: list[Fold], candidates: dict[str, list[Any]], alike: np.ndarray
+) -> list[Row]:
+    """Return the scores of candidates, raw vectors first, and their simultaneous leads.
 
     ``alike`` has the group of each text; texts that share most of their words are one piece of
-    evidence. A step that scores every text as one before does is left out.
+    evidence. Steps that score every text as others before do are left out.
     """
     scores: list[np.ndarray] = []
     evidence, kept = [], []
-    for name, step in steps:
-        parts = [scored(clone(step).fit(fit)) for fit, scored in folds]
-        of_step = np.concatenate([part.scores for part in parts])
-        if not any(np.array_equal(of_step, other) for other in scores):
-            scores.append(of_step)
+    for name, steps in candidates.items():
+        pipeline = make_pipeline("passthrough", *steps)
+        parts = [scored(clone(pipeline).fit(fit)) for fit, scored in folds]
+        of_steps = np.concatenate([part.scores for part in parts])
+        if not any(np.array_equal(of_steps, other) for other in scores):
+            scores.append(of_steps)
             evidence.append(np.concatenate([part.evidence for part in parts]))
-            kept.append((name, step))
+            kept.append(name)
     gains = leads(np.stack(evidence), alike, seed=0)
     if alike.max() + 1 < FEWEST_TEXTS:  # no evidence: only the range of scores is certain
         gains = [replace(gain, low=-1.0, high=1.0) for gain in gains]
     return [
-        Row(*named, 100 * of_step.mean(), gain)
-        for named, of_step, gain in zip(kept, scores, gains, strict=True)
+        Row(name, candidates[name], 100 * of_steps.mean(), gain)
+        for name, of_steps, gain in zip(kept, scores, gains, strict=True)
     ]
 
 
 def recommended(rows: list[Row]) -> Row:
     """Return the best of the rows that gain beyond chance, or that of raw vectors."""
-    return max((row for row in rows if row.gain.is_gain), key=_score, default=rows[0])
-
-
-def _score(row: Row) -> float:
-    return row.score
-
-
-def _table(rows: list[Row], score: str) -> ScoreTable:
-    return ScoreTable(
-        tuple(row.name for row in rows),
-        (f"{score} (gain, 95 %)",),
-        np.array([[row.score] for row in rows]),
-        100 * np.array([[[row.gain.low, row.gain.high]] for row in rows]),
-    )
+    gaining = [row for row in rows if row.gain.is_gain]
+    return max(gaining, key=attrgetter("score"), default=rows[0])
 
 
 def _advice(best: Row, rows: list[Row], n: int) -> str:
     if best is rows[0]:
         return f"No step gains beyond chance on {n} texts: keep raw vectors."
-    which = "the best" if best is max(rows, key=_score) else "the best that is not by chance"
+    is_first = best.score == max(row.score for row in rows)
+    which = "the best" if is_first else "the best that is not by chance"
     return f"On {n} texts {best.name} is {which}: {best.gain}."
-
-
-def _flat(step: Any) -> list[Any]:
-    """Return the unfitted steps of a row; those of raw vectors are none."""
-    if isinstance(step, FunctionTransformer):
-        return []
-    return [clone(s) for _, s in step.steps] if isinstance(step, Pipeline) else [clone(step)]

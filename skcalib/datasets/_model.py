@@ -14,15 +14,9 @@ def minilm_path() -> str:
     path : str
         Path for other libraries; `BertEncoder` finds the model by the name "minilm".
 
-    Raises
-    ------
-    ImportError
-        If the extra is not installed.
-
     References
     ----------
-    Wang et al. (2020), "MiniLM", arXiv:2002.10957, fine-tuned on one billion sentence
-    pairs as sentence-transformers/all-MiniLM-L6-v2.
+    Wang et al. (2020), "MiniLM", arXiv:2002.10957, fine-tuned on one billion sentence pairs.
 
     Examples
     --------

@@ -26,9 +26,8 @@ COLUMNS = ("sentence1", "sentence2", "score")
 def load_toy_sts(*, return_X_y: bool = False) -> Any:
     """Load 300 sentence pairs graded for similarity, written for this project.
 
-    Five genres of 60 pairs each: captions, headlines, forum answers, questions and definitions.
-    One annotator graded them from 0 (unrelated) to 5 (the same meaning) by the guidelines of
-    the STS tasks. Use them to try things out; they are too few for published results.
+    Five genres of 60 pairs each, graded by one annotator from 0 (unrelated) to 5 (the same
+    meaning). They are too few for published results.
 
     Parameters
     ----------
@@ -60,10 +59,9 @@ def fetch_sts(
 ) -> Any:
     """Load a benchmark of semantic textual similarity.
 
-    The benchmark is read from a folder of CSV files named ``{task}-{split}.csv`` with columns
-    sentence1, sentence2, score and, optionally, subset. The folder is `data_home`, or else the
-    one that the environment variable ``SKCALIB_DATA`` names. Without either, the benchmark is
-    loaded from the Hugging Face hub with the ``datasets`` package (extra ``data``).
+    It is read from a folder of CSV files named ``{task}-{split}.csv`` with columns sentence1,
+    sentence2, score and, optionally, subset. Without a folder it is loaded from the Hugging
+    Face hub with the ``datasets`` package (extra ``data``).
 
     Parameters
     ----------
@@ -72,7 +70,8 @@ def fetch_sts(
     split : {"train", "dev", "test"}, default="test"
         Only "stsb" has splits other than "test".
     data_home : path-like or None, default=None
-        Folder of CSV files.
+        Folder of CSV files; None is the one that the environment variable ``SKCALIB_DATA``
+        names, if any.
     return_X_y : bool, default=False
         Return ``(data, target)`` instead of a Bunch.
 
@@ -86,12 +85,9 @@ def fetch_sts(
     Raises
     ------
     ValueError
-        If there is no such task or split, or if a file is not CSV in UTF-8 with two sentences
-        and a grade from 0 to 5 in each row.
+        If there is no such task or split, or if a row lacks two sentences or a grade.
     FileNotFoundError
         If the folder does not hold the file.
-    ImportError
-        If the hub is needed and ``datasets`` is not installed.
 
     References
     ----------
@@ -110,12 +106,7 @@ def fetch_sts(
         raise ValueError(f"split={split!r} is unknown; {task} has {', '.join(splits)}.")
     folder = data_home if data_home is not None else os.environ.get("SKCALIB_DATA")
     if not folder:
-        try:
-            hub = import_package("datasets", "datasets")
-        except ImportError as error:
-            raise ImportError(
-                f"{error}; or set data_home or SKCALIB_DATA to a folder of CSV files"
-            ) from None
+        hub = import_package("datasets", "datasets")
         rows = hub.load_dataset(HUB[task], split=SPLITS[split]).to_list()
         return _bunch(rows, HUB[task], return_X_y, task)
     path = Path(folder).expanduser() / f"{task}-{split}.csv"
@@ -142,7 +133,7 @@ def _bunch(
     for i, row in enumerate(rows):
         with suppress(KeyError, TypeError, ValueError):
             data[i] = row["sentence1"], row["sentence2"]
-            target[i] = float(str(row["score"]).replace("_", "?"))  # float() accepts 0_5
+            target[i] = float(row["score"])
         is_grade = 0 <= target[i] <= 5
         if not (is_grade and all(isinstance(t, str) and t.strip() for t in data[i])):
             raise ValueError(

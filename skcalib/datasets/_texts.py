@@ -39,9 +39,9 @@ MARKUP = re.compile(r":\w+:(?=`)|`+(?:~(?:\w+\.)*)?|\*\*?(?=\S)|(?<=\S)\*\*?")
 def load_docstrings(*, return_X_y: bool = False) -> Any:
     """Load sentences about functions of scipy, labeled by the part of scipy.
 
-    Each text is the first sentence of a docstring of the installed scipy: functions, classes
-    and methods in 13 parts, such as ``scipy.stats``. Nothing is downloaded, and no two
-    sentences are equal. Another version of scipy has slightly other sentences.
+    Each text is the first sentence of a docstring of the installed scipy, in 13 parts such as
+    ``scipy.stats``. Nothing is downloaded, and no two sentences are equal. Another version of
+    scipy has slightly other sentences.
 
     Parameters
     ----------
@@ -78,9 +78,8 @@ def load_docstrings(*, return_X_y: bool = False) -> Any:
 def load_questions(*, return_X_y: bool = False) -> Any:
     """Load a hundred questions of customers, ten for each of ten intents.
 
-    An intent is what the customer wants, such as a new password or a refund. The questions were
-    written for this project. Use them to try things out; they are too few for published
-    results.
+    An intent is what the customer wants, such as a new password or a refund. The questions are
+    too few for published results.
 
     Parameters
     ----------

@@ -176,7 +176,7 @@ def _duplicates(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
 
 def _to_others(vectors: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield blocks of rows, and their cosines to all texts; minus infinity to themselves."""
-    for rows, _, cosines in blocks(vectors, vectors, whole=True):
+    for rows, _, cosines in blocks(vectors, vectors):
         similarity = comparable(cosines)
         np.fill_diagonal(similarity[:, rows], -np.inf)
         yield rows, similarity

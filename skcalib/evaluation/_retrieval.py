@@ -211,7 +211,7 @@ def _ranked(queries: Any, documents: Any, itself: np.ndarray) -> np.ndarray:
     queries, documents = check_pairwise_arrays(queries, documents)
     k = min(DEPTH, len(documents))
     ranked = np.empty((len(queries), k), np.intp)
-    for block, _, cosines in blocks(queries, documents, whole=True):
+    for block, _, cosines in blocks(queries, documents):
         if sparse is not None:
             cosines += sparse_products(sparse[block], by_term)
         cosines = comparable(cosines)

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 ROWS_OF_COSINES = 1000
 
 
-def axes_or_new(ax: Axes | None) -> Axes:
-    """Return the axes, or those of a new figure if they are None."""
-    if ax is not None:
-        return ax
-    pyplot = import_package("matplotlib", "matplotlib.pyplot")
-    return pyplot.subplots(layout="constrained")[1]
+def axes_for(display: Any, ax: Axes | None) -> Axes:
+    """Return the axes, or those of a new figure, as the display's own from now on."""
+    if ax is None:
+        pyplot = import_package("matplotlib", "matplotlib.pyplot")
+        ax = pyplot.subplots(layout="constrained")[1]
+    display.ax_, display.figure_ = ax, ax.figure
+    return ax
 
 
 class SpectrumDisplay:
@@ -53,8 +54,8 @@ class SpectrumDisplay:
     >>> from skcalib.inspection import SpectrumDisplay
     >>> X = np.random.default_rng(0).normal(size=(200, 8)) * np.arange(1, 9) + 5
     >>> raw = SpectrumDisplay.from_vectors(X, name="raw")
-    >>> whitening = Whitening().fit(X)
-    >>> flat = SpectrumDisplay.from_estimator(whitening, X, ax=raw.ax_)
+    >>> whitened = Whitening().fit_transform(X)
+    >>> flat = SpectrumDisplay.from_vectors(whitened, name="whitened", ax=raw.ax_)
     >>> bool(np.allclose(flat.singular_values, flat.singular_values[0]))
     True
     """
@@ -64,37 +65,13 @@ class SpectrumDisplay:
         self.name = name
 
     @classmethod
-    def from_estimator(
-        cls, estimator: Any, X: Any, *, name: str | None = None, **kwargs: Any
-    ) -> Self:
-        """Draw the vectors that a fitted estimator returns.
-
-        Parameters
-        ----------
-        estimator : fitted estimator
-            With ``transform``, such as a pipeline of `BertEncoder` and `Whitening`.
-        X : array-like
-            Its input: texts, or vectors for a calibrator alone.
-        name : str or None, default=None
-            For the legend; None uses the name of the estimator's class.
-        **kwargs
-            As for `from_vectors`.
-
-        Returns
-        -------
-        display : SpectrumDisplay
-        """
-        name = type(estimator).__name__ if name is None else name
-        return cls.from_vectors(estimator.transform(X), name=name, **kwargs)
-
-    @classmethod
     def from_vectors(cls, X: ArrayLike, *, name: str | None = None, **kwargs: Any) -> Self:
         """Draw vectors.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, d)
-            Vectors, at least one of them not zero.
+            Vectors, finite, and at least one of them not zero.
         name : str or None, default=None
             For the legend.
         **kwargs
@@ -103,13 +80,6 @@ class SpectrumDisplay:
         Returns
         -------
         display : SpectrumDisplay
-
-        Raises
-        ------
-        ImportError
-            If matplotlib is missing.
-        ValueError
-            If vectors are not finite, or all of them are zero.
         """
         vectors = check_vectors(X)
         if not vectors.any():
@@ -130,13 +100,12 @@ class SpectrumDisplay:
         -------
         display : SpectrumDisplay
         """
-        self.ax_ = ax = axes_or_new(ax)
-        self.figure_ = ax.figure
+        ax = axes_for(self, ax)
         relative = self.singular_values / self.singular_values[0]
         style = {"label": self.name, **kwargs}
         (self.line_,) = ax.plot(np.arange(1, len(relative) + 1), relative, **style)
         ax.set(xlabel="number", ylabel="singular value / largest", yscale="log")
-        if ax.get_legend_handles_labels()[0]:
+        if self.name is not None:
             ax.legend()
         return self
 
@@ -167,7 +136,7 @@ class CosineDisplay:
     >>> from skcalib.inspection import CosineDisplay
     >>> X = np.random.default_rng(0).normal(size=(200, 8)) + 5
     >>> raw = CosineDisplay.from_vectors(X, name="raw")
-    >>> whitened = CosineDisplay.from_estimator(Whitening().fit(X), X, ax=raw.ax_)
+    >>> whitened = CosineDisplay.from_vectors(Whitening().fit_transform(X), ax=raw.ax_)
     >>> bool(raw.cosines.mean() > 0.9 > 0.1 > abs(whitened.cosines.mean()))
     True
     """
@@ -177,44 +146,19 @@ class CosineDisplay:
         self.name = name
 
     @classmethod
-    def from_estimator(
-        cls, estimator: Any, X: Any, *, name: str | None = None, **kwargs: Any
-    ) -> Self:
-        """Draw the cosines of vectors that a fitted estimator returns.
-
-        Parameters
-        ----------
-        estimator, X, name, **kwargs
-            As for `SpectrumDisplay.from_estimator`.
-
-        Returns
-        -------
-        display : CosineDisplay
-        """
-        name = type(estimator).__name__ if name is None else name
-        return cls.from_vectors(estimator.transform(X), name=name, **kwargs)
-
-    @classmethod
     def from_vectors(cls, X: ArrayLike, *, name: str | None = None, **kwargs: Any) -> Self:
         """Draw the cosines of vectors.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, d)
-            Vectors, of which at most 1000 are used, evenly spaced.
+            Finite vectors, of which at most 1000 are used, evenly spaced.
         name, **kwargs
             As for `SpectrumDisplay.from_vectors`.
 
         Returns
         -------
         display : CosineDisplay
-
-        Raises
-        ------
-        ImportError
-            If matplotlib is missing.
-        ValueError
-            If vectors are not finite.
         """
         vectors = check_vectors(X, ensure_min_samples=2)
         n = len(vectors)
@@ -227,22 +171,19 @@ class CosineDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes or None, default=None
-            Where to draw; None makes a new figure.
-        **kwargs
-            Passed to matplotlib's ``hist``.
+        ax, **kwargs
+            As for `SpectrumDisplay.plot`, and passed to matplotlib's ``hist``.
 
         Returns
         -------
         display : CosineDisplay
         """
-        self.ax_ = ax = axes_or_new(ax)
-        self.figure_ = ax.figure
+        ax = axes_for(self, ax)
         # Fixed bins, so that overlaid histograms compare.
         bins = np.linspace(-1, 1, 101)
         style = {"label": self.name, "bins": bins, "density": True, "alpha": 0.6, **kwargs}
         self.bars_ = ax.hist(self.cosines, **style)[2]
         ax.set(xlabel="cosine of two different texts", ylabel="density")
-        if ax.get_legend_handles_labels()[0]:
+        if self.name is not None:
             ax.legend()
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.preprocessing import Normalizer
@@ -10,11 +10,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration.step import flat, linear_map
 from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, recipe_of
-from skcalib.encoders.recipe import POOLINGS
-from skcalib.inspection._displays import axes_or_new
+from skcalib.encoders.model.tokens import CONTINUES, SPACES, Tokens
+from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe
+from skcalib.inputs.texts import as_texts
+from skcalib.inspection._displays import axes_for
 
 if TYPE_CHECKING:
+    import torch
     from matplotlib.axes import Axes
+
+    from skcalib.encoders.model.load import Backbone
 
 MEANS = tuple(name for name, how in POOLINGS.items() if how.token is None and not how.maximum)
 
@@ -29,6 +34,9 @@ class TokenSimilarityDisplay:
     shift is shared out equally over the tokens, by their weights. So is a bias. With the terms
     ``z_s`` of one text and ``z'_t`` of the other, the cosine is
     ``Σ_st z_s · z'_t / (|Σ z_s| |Σ z'_t|)``.
+
+    The hidden state of a token depends on its whole text. So a contribution says where in the
+    vectors the cosine comes from, not what the cosine would be without the word.
 
     Parameters
     ----------
@@ -46,11 +54,6 @@ class TokenSimilarityDisplay:
     ax_ : matplotlib Axes
     figure_ : matplotlib Figure
 
-    Notes
-    -----
-    The hidden state of a token depends on its whole text. A contribution says where in the
-    vectors the cosine comes from, not what the cosine would be without the word.
-
     Examples
     --------
     >>> from skcalib import BertEncoder
@@ -60,8 +63,6 @@ class TokenSimilarityDisplay:
     >>> display = TokenSimilarityDisplay.from_texts(encoder, *texts)
     >>> display.words_a
     ['[CLS]', 'a', 'dog', 'barks', '.', '[SEP]']
-    >>> display.contributions.shape
-    (6, 6)
     >>> a, b = encoder.transform(texts)  # unit vectors
     >>> bool(abs(display.similarity - a @ b) < 1e-5)
     True
@@ -82,13 +83,7 @@ class TokenSimilarityDisplay:
 
     @classmethod
     def from_texts(
-        cls,
-        pipeline: Any,
-        a: str,
-        b: str,
-        *,
-        name: str | None = None,
-        **kwargs: Any,
+        cls, pipeline: Any, a: str, b: str, *, name: str | None = None, **kwargs: Any
     ) -> Self:
         """Explain the cosine of two texts, and draw it.
 
@@ -99,9 +94,7 @@ class TokenSimilarityDisplay:
             "mean_sqrt_len", "mean_without_first", "weighted_mean" or "zipf". Its other steps
             are linear, such as `Whitening`, or scale vectors to unit length.
         a, b : str
-            The texts. Both get the encoder's prompt, whose tokens are shown if it pools them.
-            With ``overflow="cut"`` a long text has the tokens that are kept; with "windows",
-            those of all windows.
+            The texts. Tokens of the encoder's prompt are shown if it pools them.
         name : str or None, default=None
             Before the cosine in the title.
         **kwargs
@@ -113,28 +106,42 @@ class TokenSimilarityDisplay:
 
         Raises
         ------
-        ImportError
-            If matplotlib is missing.
         TypeError
             If the first step is no `BertEncoder`, a step is of an unknown kind, or a text is no
             str.
         ValueError
             If the cosine is no such sum, because of the pooling or of a step that is not
-            linear, or if a vector is zero.
+            linear, or if a text is read in several windows.
         """
-        for text in (a, b):
-            if not isinstance(text, str):
-                raise TypeError(f"Got {text!r:.60} in place of a text; pass two str.")
-        first, second = _terms_of(pipeline, [a, b])
-        scale = (
-            np.linalg.norm(first.terms.sum(axis=0)),
-            np.linalg.norm(second.terms.sum(axis=0)),
-        )
-        if not min(scale) > 0:
-            which = a if scale[0] == 0 else b
-            raise ValueError(f"The vector of {which!r:.60} is zero, so it has no cosine.")
-        contributions = (first.terms / scale[0]) @ (second.terms / scale[1]).T
-        return cls(contributions, first.words, second.words, name=name).plot(**kwargs)
+        encoder, *steps = [*flat(pipeline)] or [None]
+        if not isinstance(encoder, BertEncoder):
+            raise TypeError(
+                f"Got {pipeline!r:.80}; expected a BertEncoder or a pipeline that begins with "
+                "one. Other encoders do not show the vectors of their tokens."
+            )
+        for step in (encoder, *steps):
+            check_is_fitted(step)
+        recipe, maps = recipe_of(encoder), [_map_of(step) for step in steps]
+        if recipe.pooling not in MEANS:
+            raise ValueError(
+                f"pooling={recipe.pooling!r} is no mean over tokens, so the cosine is no sum "
+                f"over pairs of tokens. Use one of {', '.join(MEANS)}."
+            )
+        words, terms = [], []
+        for text in as_texts([a, b], "texts"):
+            tokens, shares, of_tokens = _terms_of(backbone_of(encoder), recipe, text)
+            for linear in maps:
+                if linear is None:
+                    of_tokens = _scaled(of_tokens)
+                else:
+                    of_tokens = (of_tokens - shares * linear.mean) @ linear.projection
+                    of_tokens += shares * linear.bias
+            names, word_of = _words_of(backbone_of(encoder).tokens, tokens)
+            of_words = np.zeros((len(names), of_tokens.shape[1]))
+            np.add.at(of_words, word_of, _scaled(of_tokens))
+            words.append(names)
+            terms.append(of_words)
+        return cls(terms[0] @ terms[1].T, *words, name=name).plot(**kwargs)
 
     @property
     def similarity(self) -> float:
@@ -160,8 +167,7 @@ class TokenSimilarityDisplay:
         -------
         display : TokenSimilarityDisplay
         """
-        self.ax_ = ax = axes_or_new(ax)
-        self.figure_ = ax.figure
+        ax = axes_for(self, ax)
         largest = np.abs(self.contributions).max()
         limits = {} if "norm" in kwargs else {"vmin": -largest, "vmax": largest}
         style = {"cmap": "RdBu_r", **limits, **kwargs}
@@ -179,48 +185,6 @@ class TokenSimilarityDisplay:
         return self
 
 
-class _Terms(NamedTuple):
-    words: list[str]
-    terms: np.ndarray  # (n_words, k): their sum is the vector of the text
-
-
-def _terms_of(pipeline: Any, texts: list[str]) -> list[_Terms]:
-    """Words of the texts with their terms, behind all steps; raise if there are none."""
-    encoder, *steps = [*flat(pipeline)] or [None]
-    if not isinstance(encoder, BertEncoder):
-        raise TypeError(
-            f"Got {pipeline!r:.80}; expected a BertEncoder or a pipeline that begins with one. "
-            "Other encoders do not show the vectors of their tokens."
-        )
-    for step in (encoder, *steps):
-        check_is_fitted(step)
-    recipe = recipe_of(encoder)
-    if recipe.pooling not in MEANS:
-        raise ValueError(
-            f"pooling={recipe.pooling!r} is no mean over tokens, so a cosine of its vectors is "
-            f"no sum over pairs of tokens. The poolings that are means: {', '.join(MEANS)}."
-        )
-    maps = [_map_of(step) for step in steps]
-    from skcalib.inspection._token_terms import token_terms
-
-    backbone, of_texts = backbone_of(encoder), []
-    for text in texts:
-        of_text = token_terms(backbone, recipe, text)
-        terms, shares = of_text.terms, of_text.shares[:, None]
-        for linear in maps:
-            if linear is None:
-                length = np.linalg.norm(terms.sum(axis=0))
-                terms = terms / (length if length > 0 else 1)
-            else:
-                terms = (
-                    terms - shares * linear.mean
-                ) @ linear.projection + shares * linear.bias
-        words = np.zeros((len(of_text.words), terms.shape[1]))
-        np.add.at(words, of_text.word_of, terms)
-        of_texts.append(_Terms(of_text.words, words))
-    return of_texts
-
-
 def _map_of(step: Any) -> Any:
     """Linear map of a step; None for one that scales vectors to unit length."""
     if isinstance(step, Normalizer) and step.norm == "l2":
@@ -236,3 +200,65 @@ def _map_of(step: Any) -> Any:
     if isinstance(linear, str):
         raise ValueError(f"A cosine is no sum over pairs of tokens after {linear}.")
     return linear
+
+
+def _scaled(terms: np.ndarray) -> np.ndarray:
+    """Scale terms so that their sum has unit length, unless it is zero."""
+    return terms / (np.linalg.norm(terms.sum(axis=0)) or 1)
+
+
+def _terms_of(
+    backbone: Backbone, recipe: Recipe, text: str
+) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Return the pooled tokens of a text, their shares, (n, 1), and terms, (n, d), in float64.
+
+    The shares add up to 1, and the terms to the vector of the text. A term is the hidden state
+    of a token times its share, and a factor that all tokens have.
+    """
+    from skcalib.encoders.model.pooling import Pooler  # imports torch
+
+    windows = backbone.tokens.windows([text], recipe)
+    if len(windows.ids) > 1:
+        raise ValueError(
+            f"The text {text!r:.60} is read in {len(windows.ids)} windows. Shorten it, or "
+            "raise max_length."
+        )
+    ids, slots = np.array(windows.ids[0]), recipe.slots
+    lengths = np.array([len(ids)])
+    special = np.isin(ids, backbone.tokens.added_ids)
+    zipf = backbone.tokens.zipf[ids] if SLOTS[recipe.slot].by_frequency else None
+    where = backbone.width, backbone.device, recipe.skip
+    pooler = Pooler(lengths, special, zipf, slots, *where, windows.second)
+    hidden: dict[int, np.ndarray] = {}
+
+    def keep(layer: int, states: torch.Tensor) -> None:
+        kept = states[:, : recipe.truncate_dim].float().cpu().numpy()
+        hidden[layer] = kept.astype(np.float64)
+
+    backbone.forward(ids, lengths, slots.layers, keep)
+    states = [hidden[layer] for layer in recipe.layers]
+    merged = np.concatenate(states, axis=1) if recipe.concatenates else np.mean(states, axis=0)
+    shares = pooler.token_shares[0]
+    pooled = shares > 0
+    terms = (shares[:, None] * merged)[pooled]
+    if POOLINGS[recipe.pooling].by_root:
+        terms *= np.sqrt(pooler.lengths[0])
+    tokens = backbone.tokens.tokenizer.convert_ids_to_tokens(ids[pooled].tolist())
+    return tokens, shares[pooled, None], _scaled(terms) if recipe.normalize else terms
+
+
+def _words_of(kinds: Tokens, tokens: list[str]) -> tuple[list[str], np.ndarray]:
+    """Return words, and the word of each token, by the marks of the tokenizer.
+
+    A special token is a word of its own.
+    """
+    special = np.isin(kinds.tokenizer.convert_tokens_to_ids(tokens), kinds.special_ids)
+    if kinds.marks_continuations:
+        continues = np.array([token.startswith(CONTINUES) for token in tokens])
+    else:
+        continues = np.array([not token.startswith(SPACES) for token in tokens])
+    continues &= ~special & np.concatenate([[False], ~special[:-1]])
+    starts = np.flatnonzero(~continues)
+    words = [part.tolist() for part in np.split(np.array(tokens, object), starts[1:])]
+    as_text = kinds.tokenizer.convert_tokens_to_string
+    return [as_text(w).strip() or "".join(w) for w in words], np.cumsum(~continues) - 1

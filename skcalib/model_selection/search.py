@@ -136,7 +136,7 @@ class CalibrationSearch(TextTransformer):
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
         "task": [
-            StrOptions({name for name in TASKS if name}, " (for a search use SearchEncoder)"),
+            StrOptions({name for name in TASKS if name}),
             None,
         ],
         "candidates": [list, tuple, None],

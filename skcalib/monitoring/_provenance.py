@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 from scipy.stats import norm
+from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration.moments import Moments
 from skcalib.calibration.strength import ledoit_wolf_shrinkage
 from skcalib.calibration.whitening import Whitening
 from skcalib.inputs.vectors import checked_rows, unit_rows, warn_of_silent
-from skcalib.monitoring._shift import check_whitening
 
 # Between vectors of the same model and of another one. With MiniLM and e5 on five sets that no
 # table has (docstrings, Cranfield, catalogs, code, passages), samples of twenty are at up to
@@ -68,8 +68,8 @@ def provenance(whitening: Whitening, X: Any) -> Provenance:
     whitening : Whitening
         Fitted on the vectors of one model, a few hundred or more.
     X : array-like of shape (n_samples, n_features)
-        Vectors as they are stored. Lengths do not count, so these may be scaled to unit length.
-        Zero vectors are of no model: they have the distance NaN, and are not marked.
+        Vectors of any length, as they are stored. Zero vectors are of no model: their distance
+        is NaN, and they are not marked.
 
     Returns
     -------
@@ -98,14 +98,11 @@ def provenance(whitening: Whitening, X: Any) -> Provenance:
 
     The fewer directions there are, the more they share by chance. So the fitted vectors are
     rotated at random, as those of another model would be, and refused if more than one sample
-    of twenty in 10,000 would be called the same. This depends on the vectors: those of MiniLM
-    and e5 on five sets are refused at 192 columns, and accepted at 384; on eight other sets, 4
-    of 32 fits are refused at 384.
+    of twenty in 10,000 would be called the same.
 
-    It does not see what leaves the directions as they are: a prompt, the lengths, or another
-    domain. Layers and poolings of one model share directions: another layer is mostly seen,
-    another pooling with some models only. Models that were fine-tuned from one may share them,
-    too.
+    A change that keeps the directions is not seen: a prompt, or another domain. Layers,
+    poolings and fine-tuned copies of one model share directions: another layer is mostly seen,
+    another pooling with some models only.
 
     References
     ----------
@@ -126,7 +123,13 @@ def provenance(whitening: Whitening, X: Any) -> Provenance:
     >>> np.flatnonzero(provenance(whitening, index).foreign)
     array([100, 101, 102])
     """
-    check_whitening(whitening)
+    if not isinstance(whitening, Whitening):
+        raise TypeError(
+            f"Got a {type(whitening).__name__}; expected a fitted Whitening. Of a pipeline of "
+            "an encoder and a Whitening pass pipeline[-1], and vectors of "
+            "pipeline[:-1].transform(texts)."
+        )
+    check_is_fitted(whitening)
     X = checked_rows(whitening, X, reset=False)
     moments = whitening.moments_
     covariance = moments.covariance()

@@ -314,7 +314,6 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
                 f"There is only one class, {label!r:.60}, so every text gets it. Give another "
                 "class, or set a rejection_rate."
             )
-        labels_of([*described, *labels], "y, beside class_names,")
         if unknown := [label for label in labels if label not in described]:
             raise ValueError(
                 f"y has the label {unknown[0]!r}, which is none of the classes "
@@ -322,7 +321,6 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
                 "by None. Inside a StackingClassifier or VotingClassifier, class_names maps 0 "
                 "to k - 1."
             )
-        labels_of([self.other], "other", missing=True)
         if self.rejection_rate is not None and self.other in [*described]:
             raise ValueError(
                 f"other={self.other!r} is also a class; expected a label that is no class, so "

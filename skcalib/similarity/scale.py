@@ -23,11 +23,10 @@ from skcalib.base import VersionedState, from_scratch, warn
 from skcalib.compat import Interval, StrOptions, _fit_context, validate_params
 from skcalib.cosines import SLACK, best_of_others
 from skcalib.encoders.pipelines import as_encoder, before_calibration
-from skcalib.inputs.containers import first_text, refuse_rows, unmasked
+from skcalib.inputs.containers import first_text, refuse_rows
 from skcalib.inputs.texts import distinct_texts
 from skcalib.inputs.vectors import (
     checked_rows,
-    refuse_similarities,
     unit_rows,
     warn_of_silent,
 )
@@ -192,7 +191,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
             first, calibration = before_calibration(encoder, texts[0])
             return _distinct_content(vectors_of(first, texts), texts, least=2), calibration
         X = checked_rows(self, X, reset=True, ensure_min_samples=2)
-        refuse_similarities(X)
         rows = _distinct_content(X, least=2)
         self.encoder_ = None if encoder is None else encoder.fit(rows, None)
         return rows, encoder
@@ -317,7 +315,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
             over fits. Per query, without queries, the first 1 is a 2, see Notes.
         """
         check_is_fitted(self)
-        similarity = np.asarray(unmasked(similarity), dtype=np.float64)
+        similarity = np.asarray(similarity, dtype=np.float64)
         if not (possible := np.abs(similarity) <= 1 + SLACK).all():
             raise ValueError(
                 f"similarity has {similarity[~possible].flat[0]:g}; expected cosines, from -1 "

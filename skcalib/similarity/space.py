@@ -17,7 +17,6 @@ from skcalib.inputs.texts import as_texts
 from skcalib.inputs.vectors import (
     check_vectors,
     checked_rows,
-    refuse_similarities,
     unit_vectors,
     warn_of_silent,
 )
@@ -83,7 +82,6 @@ class TextSpace:
                     "both by the same model, or by two whose vectors are comparable."
                 )
         if fit:
-            refuse_similarities(X)
             self.width = X.shape[1]
         unit = unit_vectors(X)
         if fit or warns:

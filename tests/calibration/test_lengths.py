@@ -12,7 +12,6 @@ UNIT = X / np.linalg.norm(X, axis=1, keepdims=True)
 STEPS = [
     Whitening(power="auto"),
     NormalizingFlow(random_state=0),
-    NormalizingFlow(random_state=0, power="auto"),
 ]
 steps = pytest.mark.parametrize("step", STEPS, ids=lambda value: str(value)[:30])
 

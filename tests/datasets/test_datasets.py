@@ -139,13 +139,6 @@ def test_the_argument_goes_before_the_environment(write, monkeypatch, tmp_path):
     _check_rows(fetch_sts("stsb", "dev", data_home=home), ["stsb"] * 3)
 
 
-def test_a_folder_under_the_home_folder_may_begin_with_a_tilde(write, monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    write("stsb-dev", ROWS, tmp_path / "sts")
-    _check_rows(fetch_sts("stsb", "dev", data_home="~/sts"), ["stsb"] * 3)
-
-
 @pytest.mark.parametrize(
     ("task", "split", "repository", "name"),
     [
@@ -162,35 +155,27 @@ def test_without_a_folder_the_hub_is_asked(task, split, repository, name, hub, m
     assert hub == [(repository, name)]
 
 
-def test_a_missing_datasets_package_is_named_with_both_ways_out(monkeypatch):
+def test_a_missing_datasets_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    match = r"pip install datasets; or set data_home or SKCALIB_DATA to"
-    with pytest.raises(ImportError, match=match):
+    with pytest.raises(ImportError, match="pip install datasets"):
         fetch_sts("stsb")
 
 
 @pytest.mark.parametrize(
-    "task", ["STSB", "sts11", "", None, "../stsb", "stsb-test.csv", "/etc/passwd"]
-)
-def test_an_unknown_task_is_refused_with_those_there_are(task, hub, tmp_path):
-    match = r"task={} is unknown. Use one of stsb, sickr, sts12, sts13, sts14, sts15, sts16"
-    for data_home in (None, tmp_path):
-        with pytest.raises(ValueError, match=match.format(repr(task))):
-            fetch_sts(task, data_home=data_home)
-    assert hub == []
-
-
-@pytest.mark.parametrize(
-    ("task", "split", "there_are"),
+    ("task", "split", "message"),
     [
-        ("stsb", "../test", "stsb has train, dev, test"),
-        ("stsb", None, "stsb has train, dev, test"),
-        *[(task, "dev", f"{task} has test") for task in N_SUBSETS if task != "stsb"],
+        ("STSB", "test", "task='STSB' is unknown. Use one of stsb, sickr, sts12, sts13, sts14"),
+        (None, "test", "task=None is unknown"),
+        ("../stsb", "test", "task='../stsb' is unknown"),
+        ("stsb", "../test", r"split='../test' is unknown; stsb has train, dev, test\."),
+        ("sickr", "dev", r"split='dev' is unknown; sickr has test\."),
     ],
 )
-def test_an_unknown_split_is_refused_with_the_others(task, split, there_are, hub, tmp_path):
+def test_an_unknown_task_or_split_is_refused_with_those_there_are(
+    task, split, message, hub, tmp_path
+):
     for data_home in (None, tmp_path):
-        with pytest.raises(ValueError, match=rf"split={split!r} is unknown; {there_are}\."):
+        with pytest.raises(ValueError, match=message):
             fetch_sts(task, split, data_home=data_home)
     assert hub == []
 
@@ -209,28 +194,15 @@ NOT_WHOLE = " has a row without two sentences and a score from 0 to 5: row {}, .
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        *[
-            (HEAD.replace(c, "x") + "a,b,1\n", f" has no column '{c}'; its columns are .*'x'")
-            for c in HEAD.strip().split(",")
-        ],
-        *[(content, " has no rows; expected") for content in ("", HEAD)],
-        *[
-            (f'{HEAD}a,b,1\na,b,"{s}"\n', NOT_WHOLE.format(1))
-            for s in ("", "high", "1,5", "0_5")
-        ],
-        *[
-            (f"{HEAD}a,b,1\na,b,{s}\n", NOT_WHOLE.format(1))
-            for s in ("nan", "inf", "-1", "5.1")
-        ],
-        (f"{HEAD}a,b,1\na,b,1,000\n", ", line 3: 4 cells, where the header has 3.*quotes"),
-        ("score,sentence1,sentence2\n1,a,b\n2,a\n", ", line 3: 2 cells, where the header"),
-        (f"{HEAD}a,b\n", ", line 2: 2 cells, where the header"),
+        (
+            HEAD.replace("score", "x") + "a,b,1\n",
+            ", line 2 has no column 'score'; its col.*'x'",
+        ),
+        (HEAD, " has no rows; expected"),
+        *[(f"{HEAD}a,b,1\na,b,{s}\n", NOT_WHOLE.format(1)) for s in ("", "high", "nan", "-1")],
         (f"{HEAD}a, ,1\n", NOT_WHOLE.format(0)),
-        (f"{HEAD[:-1]},score\na,b,1,2\n", ", line 1: two columns have one name"),
-        (HEAD.encode() + "größer,b,1\n".encode("latin-1"), ", line 2 is not UTF-8"),
+        (f"{HEAD}a,b,1\na,b,1,000\n", ", line 3: 4 cells, where the header has 3.*quotes"),
         (HEAD + '"a,b,1\n' + "c,d,2\n" * 40_000, ", line 40002: unexpected end"),
-        (HEAD + '"a,b,1\n"c,d,2\n', ", line 3: .*expected after"),
-        (f'{HEAD[:-1]},subset\na,b,1,"x\nc,d,2,y\n', ", line 3: unexpected end"),
     ],
 )
 def test_a_file_that_holds_no_graded_pairs_is_named(content, match, tmp_path):

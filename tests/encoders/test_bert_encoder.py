@@ -249,7 +249,7 @@ def test_what_is_wrong_in_an_iterator_is_named_by_its_position(tiny_bert, texts,
     encoder = BertEncoder(tiny_bert).fit(texts)
     with pytest.raises(ValueError, match="X has no texts; expected at least one"):
         encoder.transform(iter([]))
-    with pytest.raises(ValueError, match=r"missing value \(None\) at position 12;"):
+    with pytest.raises(ValueError, match=r"missing value \(None\) .*at position 12;"):
         encoder.transform(iter([*texts, None]))
     with pytest.raises(TypeError, match=r"X has .* of type tuple at position 0;"):
         encoder.transform(iter([("a", "b")]))
@@ -265,9 +265,9 @@ def test_cut_off_texts_of_an_iterator_are_counted_together(tiny_bert, small_bloc
 @pytest.mark.parametrize(
     ("X", "error", "message"),
     [
-        (["dog", None], ValueError, r"missing value \(None\) at position 1.*fill_value=''"),
+        (["dog", None], ValueError, r"missing value \(None\) .*at position 1"),
         ("dog", TypeError, "X is of type str; .*Wrap a single text in a list"),
-        ([["dog", "cat"]], ValueError, r"shape \(1, 2\).*' '\.join.*ColumnTransformer"),
+        ([["dog", "cat"]], ValueError, r"shape \(1, 2\).*' '\.join"),
         ([], ValueError, "X has no texts"),
     ],
 )

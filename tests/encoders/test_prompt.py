@@ -202,16 +202,6 @@ def test_braces_are_no_template(tiny_sink_decoder, texts):
             clone(plain).set_params(prompt=prompt).fit(texts)
 
 
-def test_terms_of_tokens_add_up(folder, texts):
-    from skcalib.encoders.bert_encoder import backbone_of, recipe_of
-    from skcalib.inspection._token_terms import token_terms
-
-    encoder = BertEncoder(folder, prompt=TEMPLATE, pooling="mean").fit(texts)
-    terms = token_terms(backbone_of(encoder), recipe_of(encoder), texts[2])
-    assert_allclose(terms.terms.sum(axis=0), encoder.transform(texts[2:3])[0], atol=1e-5)
-    assert "house" in "".join(terms.words)
-
-
 def test_exports_that_put_prompts_before_texts_refuse_one_around(tiny_bert, texts, tmp_path):
     pytest.importorskip("sentence_transformers", minversion="6")
     encoder = BertEncoder(tiny_bert, prompt=TEMPLATE).fit(texts)

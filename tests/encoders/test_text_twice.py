@@ -10,7 +10,6 @@ from tokenizers import processors
 from skcalib import BertEncoder
 from skcalib.encoders.bert_encoder import backbone_of, recipe_of
 from skcalib.export import save_onnx, save_sentence_transformer
-from skcalib.inspection._token_terms import token_terms
 
 TWICE = "the old , {text} , is a red house , {text} !"
 BARE = "{text} {text}"
@@ -211,16 +210,6 @@ def test_declared_tokens_of_prompts_change_nothing(without_prompts, tiny_bert, t
         for folder in (without_prompts, tiny_bert)
     )
     assert_allclose(declared, plain, atol=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore:.*were cut off")
-def test_terms_of_tokens_add_up(folder, texts):
-    for overflow, text in (("cut", texts[2]), ("windows", LONG)):
-        encoder = BertEncoder(folder, prompt=TWICE, pooling="mean", overflow=overflow)
-        encoder.set_params(max_length=38).fit(texts)
-        terms = token_terms(backbone_of(encoder), recipe_of(encoder), text)
-        assert_allclose(terms.terms.sum(axis=0), encoder.transform([text])[0], atol=1e-5)
-        assert "house" not in "".join(terms.words) or "house" in text
 
 
 @pytest.mark.parametrize(

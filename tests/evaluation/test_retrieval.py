@@ -339,7 +339,7 @@ def test_a_bad_line_is_named(small, file, line, message):
         ),
         (
             "qrels/test.tsv",
-            "q\ta\t1\n",
+            "q\ta\t1\nq\tb\t1\n",
             "has no column 'query-id'; its columns are 'q', ",
         ),
         ("qrels/test.tsv", HEADER, "has no rows"),

@@ -76,7 +76,7 @@ ZIPF = {"pooling": "zipf", "layers": (0, 1), "layer_merge": "concat", "max_lengt
 ZIPF |= {"truncate_dim": 6}
 MAX = {"pooling": "max_own", "prompt": "a red {text} dog", "max_length": 12}
 MAX |= {"overflow": "cut_left"}
-FLOW = {"power": "auto", "depth": 1}
+FLOW = {"depth": 1}
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ def cosine(pipeline):
         {"pooling": "weighted_mean", "layer_merge": "concat", "layers": (1, -1)},
         {"pooling": "mean_without_first", "layers": 3},
         {"pooling": "mean_own", "truncate_dim": 100},
-        {"pooling": "mean", "overflow": "windows", "max_length": 8},
-        {"pooling": "mean_sqrt_len", "overflow": "windows", "max_length": 8},
         {"max_length": 8, "prompt": "query: "},
+        {"prompt": "Say {text} in one word:", "overflow": "windows"},
+        {"prompt": "{text} Again: {text}", "pooling": "mean"},
     ],
 )
 def test_the_sum_is_the_cosine(minilm, params, steps):
@@ -86,8 +86,10 @@ def test_what_is_no_sum_is_refused(minilm):
         explain(encoder, MinMaxScaler().fit(X))
     with pytest.raises(TypeError, match="expected a BertEncoder or a pipeline that begins"):
         explain(TextEncoder(lambda texts: np.ones((len(texts), 2))).fit([A]))
-    with pytest.raises(TypeError, match=r"Got \[.* in place of a text"):
+    with pytest.raises(TypeError, match=r"texts has .* of type list at position 0"):
         TokenSimilarityDisplay.from_texts(encoder, [A], B)
+    with pytest.raises(ValueError, match=r"dispute.*' is read in . windows"):
+        explain(BertEncoder(minilm, overflow="windows", max_length=8).fit([A]))
 
 
 def test_words_that_look_like_formulas_and_scales_of_colors_are_drawn():

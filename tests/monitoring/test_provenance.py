@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.covariance import ledoit_wolf
+from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, Whitening
 from skcalib.datasets import load_docstrings, load_questions
@@ -50,6 +51,8 @@ def test_bad_vectors_are_refused(vectors):
         provenance(whitening, own * np.nan)
     with pytest.raises(ValueError, match="All vectors are zero; expected some"):
         provenance(whitening, own * 0)
+    with pytest.raises(TypeError, match=r"Got a Pipeline; .* pass pipeline\[-1\]"):
+        provenance(make_pipeline(whitening), own)
     even = Whitening().fit(np.random.default_rng(0).normal(size=(4000, 5)))
     with pytest.raises(ValueError, match="spread evenly in all directions"):
         provenance(even, np.ones((3, 5)))

@@ -1,13 +1,12 @@
 """What a process keeps: models that are loaded once, and moments that nobody can change."""
 
-import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from skcalib import NormalizingFlow, Whitening, clear_caches
+from skcalib import Whitening, clear_caches
 from skcalib.process import caches
 
 
@@ -50,19 +49,3 @@ def test_moments_that_fits_share_are_read_only():
             array[0] = 0
     expected = Whitening().fit(X.copy()).transform(X)
     np.testing.assert_array_equal(Whitening().fit(X).transform(X), expected)
-
-
-def test_networks_of_flows_are_dropped():
-    X = np.random.default_rng(0).normal(size=(50, 4))
-    flow = NormalizingFlow(max_epochs=1, random_state=0).fit(X)
-    expected = flow.transform(X)
-    [networks] = caches.NETWORKS.values()
-    [network] = networks.values()
-    flow.transform(X)
-    assert [*networks.values()] == [network]  # not built again
-    clear_caches()
-    assert not caches.NETWORKS
-    np.testing.assert_array_equal(flow.transform(X), expected)
-    del flow
-    gc.collect()
-    assert not caches.NETWORKS

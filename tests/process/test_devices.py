@@ -35,7 +35,7 @@ def test_cuda_has_an_index_and_has_to_be_there(two_gpus):
     ("name", "value", "message"),
     [
         ("is_available", False, "sees 0 CUDA"),
-        ("_is_in_bad_fork", True, "forked child .*'spawn'"),
+        ("_is_in_bad_fork", True, "sees 0 CUDA.*forked child .*'spawn'"),
     ],
 )
 def test_a_gpu_that_does_not_work_here_is_not_taken(two_gpus, name, value, message):

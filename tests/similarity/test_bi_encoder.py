@@ -88,7 +88,7 @@ def test_predict_encodes_each_distinct_text_once(bi_encoder):
 
 def test_two_lists_are_refused_and_judgments_ignored(bi_encoder):
     first, second = ["x", "y"], np.array(["xy", "x"])
-    match = r"texts such as 'xy' as y.*fit\(list\(zip\(sentences1, sentences2\)\)\)"
+    match = r"texts or vectors as y.*fit\(list\(zip\(sentences1, sentences2\)\)\)"
     with pytest.raises(TypeError, match=match):
         bi_encoder.fit(first, second)
     with pytest.raises(NotFittedError):

@@ -285,7 +285,7 @@ def test_few_equal_or_empty_texts_give_finite_scores(documents, queries):
     ("search", "X", "more", "error", "match"),
     [
         (SearchEncoder(vague), PEOPLE, {"y": WHO}, TypeError, "queries=past_queries"),
-        (SearchEncoder(), DOCUMENTS, {"y": BANK}, TypeError, "got vectors as y"),
+        (SearchEncoder(), DOCUMENTS, {"y": BANK}, TypeError, "vectors as y"),
         (SearchEncoder(), PEOPLE, {}, TypeError, r"SearchEncoder\(BertEncoder\(model\)\)"),
         (SearchEncoder(), DOCUMENTS, {"queries": WHO}, TypeError, "queries has texts, such as"),
         (SearchEncoder(), DOCUMENTS, {"queries": BANK[:, :9]}, ValueError, "queries has 9 fea"),

@@ -16,17 +16,10 @@ from skcalib.datasets import fetch_sts
 
 
 @pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
-@pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
 @parametrize_with_checks(
     [
         NormalizingFlow(),
-        NormalizingFlow(
-            device="cpu",
-            power="auto",
-            n_levels=3,
-            max_epochs=2,
-            validation_fraction=0.2,
-        ),
+        NormalizingFlow(device="cpu", n_levels=3, max_epochs=2, validation_fraction=0.2),
     ]
 )
 def test_sklearn_contract(estimator, check):
@@ -151,30 +144,22 @@ def test_validation_keeps_the_best_flow(banana):
 
 
 @pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
-@pytest.mark.parametrize(
-    ("power", "dtype"),
-    [(1.0, np.float64), (1.0, np.float32), ("auto", np.float32), ("auto", np.float64)],
-)
-def test_degenerate_data_train_to_finite_vectors(power, dtype):
-    rng = np.random.RandomState(0)
-    X = rng.normal(size=(300, 8))
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_degenerate_data_train_to_finite_vectors(dtype):
+    X = np.random.RandomState(0).normal(size=(300, 8))
     X[:, 1] = 5.0  # constant
     X[:, 2] *= 1e-32  # as in the last layer of MiniLM
     X[:, 3] = 5.0 + 1e-3 * X[:, 3]  # nearly constant
     X[:, 4] = X[:, 5]  # rank below d
     X[:, 6] = X[:, 6] > 2.5  # mostly zero
     X[100:200] = X[:100]  # duplicated rows
-    X, wide = X.astype(dtype), rng.normal(size=(30, 50)).astype(dtype)
-    flow = NormalizingFlow(device="cpu", max_epochs=4, random_state=0, power=power)
-    for rows in (X, wide) if power == "auto" else (X,):
-        Z = flow.fit(rows).transform(rows)
-        assert np.isfinite(flow.score_samples(rows)).all()
-        assert abs(Z).max() < (20 if power == "auto" else 100)
-        atol = 1e-3 if power == "auto" else 1e-4
-        np.testing.assert_allclose(flow.inverse_transform(Z), rows, atol=atol)
-    if power == "auto":  # new rows leave the axes of the fit, but stay near
-        assert abs(flow.transform(wide[::-1] * 1.1)).max() < 20
-    for few in () if power == "auto" else (X[:3], np.ones_like(X[:60]), np.zeros_like(X[:60])):
+    X = X.astype(dtype)
+    flow = NormalizingFlow(device="cpu", max_epochs=4, random_state=0).fit(X)
+    Z = flow.transform(X)
+    assert np.isfinite(flow.score_samples(X)).all()
+    assert abs(Z).max() < 100
+    np.testing.assert_allclose(flow.inverse_transform(Z), X, atol=1e-4)
+    for few in X[:3], np.ones_like(X[:60]), np.zeros_like(X[:60]):
         assert np.isfinite(flow.fit(few).score_samples(few)).all()
 
 
@@ -253,10 +238,8 @@ def test_unfitted_and_wrong_width(method, banana):
     ("change", "shape", "message"),
     [
         ({"device": "gpu"}, (10, 3), "device='gpu' is unknown. Use 'auto', 'cpu', 'cuda'"),
-        ({"validation_fraction": 0.01}, (10, 3), "of 10 samples holds out 0 and leaves 10"),
-        ({"validation_fraction": 0.95}, (10, 3), "of 10 samples holds out 9 and leaves 1"),
+        ({"validation_fraction": 0.95}, (10, 3), "n_samples=10, test_size=0.95.* set will be"),
         ({"depth": 0}, (10, 3), "'depth' parameter.*must be an int in the range"),
-        ({"power": "high"}, (10, 3), "'power' parameter.*must be.*'auto'"),
         ({}, (9, 1), r"1 feature\(s\).*while a minimum of 2 is required"),
         ({}, (1, 9), r"1 sample\(s\).*while a minimum of 2 is required"),
     ],
@@ -306,9 +289,8 @@ def test_training_keeps_to_one_thread_and_gives_the_others_back(banana, at_steps
     assert seen == {1}
 
 
-@pytest.mark.parametrize("power", [1.0, "auto"])
-def test_to_torch_is_an_independent_copy(banana, power):
-    flow = NormalizingFlow(**_settings(power=power, max_epochs=1)).fit(banana)
+def test_to_torch_is_an_independent_copy(banana):
+    flow = NormalizingFlow(**_settings(max_epochs=1)).fit(banana)
     expected = flow.transform(banana)
     module, u = flow.to_torch(), torch.from_numpy(banana).requires_grad_()
     assert not module.training
@@ -382,21 +364,16 @@ def test_the_last_layer_of_minilm_trains_to_useful_vectors(encoded):
     np.testing.assert_allclose(flow.inverse_transform(Z), vectors, atol=1e-4 * scale)
 
 
-@pytest.mark.parametrize("power", [1.0, "auto"])
-def test_a_fit_on_few_rows_warns(power):
+def test_a_fit_on_few_rows_warns():
     X = np.random.default_rng(0).normal(size=(60, 12))
-    flow = NormalizingFlow(power=power, random_state=0)
+    flow = NormalizingFlow(random_state=0)
     with pytest.warns(UserWarning, match="fewer than 25 rows"):
         flow.fit(X[:24])
     flow.fit(X[:25]).score_samples(X)  # the tests refuse warnings
 
 
-def test_densities_along_axes_need_two_rows_for_each():
-    X = np.random.default_rng(0).normal(size=(90, 20))
-    flow = NormalizingFlow(power="auto", random_state=0)
-    few = flow.fit(X[:39])
-    few.transform(X)
-    for density in (few.score_samples, few.score, lambda _: few.sample(2)):
-        with pytest.warns(UserWarning, match="fewer than 40 rows"):
-            density(X)
-    flow.fit(X[:40]).score_samples(X)
+def test_squares_that_overflow_are_refused():
+    X = np.zeros((30, 6))
+    X[5] = 1e200
+    with pytest.raises(ValueError, match=r"overflow float64\. Scale X .* or drop"):
+        NormalizingFlow().fit(X)

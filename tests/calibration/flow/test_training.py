@@ -49,12 +49,11 @@ def _adam(flow, X, n_steps, learning_rate):
 
 
 @pytest.mark.parametrize(
-    ("n_levels", "depth", "d", "power"),
-    [(1, 1, 7, "auto"), (3, 2, 7, "auto"), (3, 3, 3, 1), (3, 2, 2, "auto"), (3, 3, 64, 1)],
+    ("n_levels", "depth", "d"), [(1, 1, 7), (3, 2, 7), (3, 3, 3), (3, 2, 2), (3, 3, 64)]
 )
-def test_training_takes_the_steps_of_adam(n_levels, depth, d, power):
+def test_training_takes_the_steps_of_adam(n_levels, depth, d):
     X = np.random.RandomState(0).gamma(0.5, size=(80, d))
-    settings = {"n_levels": n_levels, "depth": depth, "power": power, "batch_size": 80}
+    settings = {"n_levels": n_levels, "depth": depth, "batch_size": 80}
     expected = _start(X, **settings)
     losses = _adam(expected, X, 6, learning_rate=0.02)
     flow = _flow(**settings, learning_rate=0.02, max_epochs=6).fit(X)
