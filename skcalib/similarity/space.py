@@ -44,12 +44,13 @@ class TextSpace:
     A whitening may follow it. Texts without content have zero vectors.
     """
 
+    _parts: tuple[Pipeline, Pipeline | None]  # before the calibration, and it
+
     def __init__(self, encoder: Any):
         self.encoder = None if encoder is None else clone(as_encoder(encoder))
         self.width = 0  # of vectors, see `unit_of`
         self._whitening: Whitening | None = None
         self._map: LinearMap | None = None  # of the whitening
-        self._parts: tuple[Pipeline, Pipeline | None] | None = None
 
     def unit_of(
         self,
@@ -112,24 +113,18 @@ class TextSpace:
 
     def raw(self, texts: list[str], vectors: np.ndarray) -> np.ndarray:
         """Return fitted texts before their calibration; `fit_vectors` returned ``vectors``."""
-        head, later = self._cut(texts[0])
+        self._parts = head, later = before_calibration(self.encoder, texts[0])
         return vectors if later is None else vectors_of(head, texts).astype(np.float64)
 
     def both(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the vectors of texts before the steps that calibrate them, and after."""
-        head, later = self._cut(texts[0])
+        head, later = self._parts
         before = after = vectors_of(head, texts).astype(np.float64)
         if later is not None:
             with config_context(transform_output="default"):
                 after = np.asarray(later.transform(before), np.float64)
         silent = np.logical_not(before.any(axis=1) & after.any(axis=1))
         return _zero(silent, before), self._mapped(_zero(silent, after))
-
-    def _cut(self, text: str) -> tuple[Pipeline, Pipeline | None]:
-        """Cut the encoder where its vectors are calibrated; once, since that runs it."""
-        if self._parts is None:
-            self._parts = before_calibration(self.encoder, text)
-        return self._parts
 
     def _mapped(self, vectors: np.ndarray) -> np.ndarray:
         """Return whitened vectors; zero vectors stay zero."""

@@ -12,7 +12,7 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
-from sklearn.metrics import accuracy_score, get_scorer
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import (
     GridSearchCV,
     KFold,
@@ -145,14 +145,6 @@ def test_labels_that_no_class_has_count_as_wrong():
     assert drawn().fit(texts).score(["2 5", "0 5"], [2.5, 0]) == 0.5
 
 
-def test_labels_outweigh_a_wrong_name():
-    texts = texts_of()
-    wrong = {0: "animals", 1: "music", 2: "cooking"}
-    assert drawn(wrong).fit(texts).score(texts, truth(texts)) < 0.5
-    labels = np.where(np.arange(180) < 60, truth(texts), -1)
-    assert drawn(wrong).fit(texts, labels).score(texts, truth(texts)) > 0.95
-
-
 @pytest.mark.parametrize("n_labels", [6, 30])
 def test_names_that_labels_contradict_are_outvoted(n_labels):
     """The names of two classes are exchanged, and two or more labels of each are right."""
@@ -241,17 +233,11 @@ def test_labels_are_returned_as_given():
     assert names.predict(["0 5", "1 5"]).tolist() == ["music", "animals"]
     described = {"b": ["music"], "a": "animals", "c": "cooking"}
     assert drawn(described).fit(texts).predict(["0 5", "1 5"]).tolist() == ["b", "a"]
-
-
-@pytest.mark.parametrize("labels", [(2**53, 2**53 + 1), (3, 2**63 + 1), (2**70, 2**70 + 1)])
-@pytest.mark.parametrize("kinds", [(int, int), (np.int64, np.uint64)])
-def test_large_labels_are_returned_as_given(labels, kinds):
-    kinds = (int, int) if labels[0] > 2**64 else kinds  # NumPy has none of their size
-    y = np.array([kind(label) for kind, label in zip(kinds, labels, strict=True)], object)
+    large = [3, 2**63 + 1]  # an array of both is of floats
     texts = texts_of(topics=(0, 1))
-    model = ZeroShotClassifier(drawn().encoder).fit(texts, y[truth(texts)])
-    assert model.classes_.tolist() == [*labels]
-    assert set(model.predict(texts).tolist()) == {*labels}
+    model = ZeroShotClassifier(drawn().encoder)
+    model.fit(texts, [large[topic] for topic in truth(texts)])
+    assert model.predict(["0 5", "1 5"]).tolist() == large
 
 
 @pytest.mark.parametrize(
@@ -357,14 +343,9 @@ def test_texts_of_no_class_are_rejected():
     of_no_class = texts_of(topics=(3,))
     assert np.mean(model.predict(of_no_class) == "none") > 0.9
     assert model.predict(["0 5", *of_no_class[:1]]).tolist() == [0, "none"]
-    assert drawn().fit(texts_of()).predict(of_no_class[:1]).dtype.kind == "i"
-
-
-def test_classifier_rejected_label_keeps_the_dtype_of_labels():
-    texts = texts_of()
-    predicted = drawn(rejection_rate=0.1, other=-1).fit(texts).predict(texts)
+    predicted = drawn(rejection_rate=0.1, other=-1).fit(texts_of()).predict(texts_of())
     assert -1 in predicted
-    assert accuracy_score(truth(texts), predicted) == np.mean(truth(texts) == predicted)
+    assert predicted.dtype.kind == "i"
 
 
 def test_one_class_takes_every_text_with_a_warning():
