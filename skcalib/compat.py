@@ -6,10 +6,10 @@ Two operators of oneDNN are in `encoders.model.packed`, with their fallback.
 from typing import Any
 
 from sklearn.base import _fit_context
+from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
-    Options,
     RealNotInt,
     StrOptions,
     validate_parameter_constraints,

@@ -50,14 +50,11 @@ def blocks(
         yield block, part, cosines
 
 
-def of_pairs(rows: np.ndarray, i: np.ndarray, columns: np.ndarray, j: np.ndarray) -> np.ndarray:
-    """Return the cosines of the rows ``i`` with the columns ``j``, pair by pair, in float64."""
-    cosines = np.empty(len(i))
-    step = rows_in_memory(2 * rows.shape[1] * rows.itemsize)
-    for part in gen_batches(len(i) or 1, step):
-        pairs = rows[i[part]], columns[j[part]]
-        cosines[part] = np.einsum("ij,ij->i", *pairs, dtype=np.float64)
-    return cosines
+def of_pairs(rows: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Return the cosines of the rows ``i`` with the rows ``j``, pair by pair, in float64."""
+    parts = gen_batches(len(i) or 1, rows_in_memory(2 * rows.shape[1] * rows.itemsize))
+    pairs = ((rows[i[part]], rows[j[part]]) for part in parts)
+    return np.concatenate([np.einsum("ij,ij->i", *p, dtype=np.float64) for p in pairs])
 
 
 def above(
@@ -70,7 +67,7 @@ def above(
     for block, part, product in blocks(rows):
         i, j = np.nonzero(product >= threshold - SLACK)
         i, j = i + block.start, j + part.start
-        cosines = of_pairs(rows, i, rows, j)
+        cosines = of_pairs(rows, i, j)
         reach = cosines >= threshold
         if reach.any():
             yield i[reach], j[reach], cosines[reach]
@@ -112,10 +109,9 @@ def rows_near(queries: np.ndarray, fitted: np.ndarray, k: int, index: Any = None
 
 
 def best_of_others(queries: np.ndarray, left_out: np.ndarray, fitted: np.ndarray) -> np.ndarray:
-    """Return the largest cosine of each query with the fitted vectors, without one row.
+    """Return the largest cosine of each query with the fitted vectors, which have any length.
 
-    Queries are float32 and of unit length, fitted vectors have any length. ``left_out`` has
-    the row of each query that does not count, or -1. Without any other row the cosine is -1.
+    ``left_out`` has the row of each query that does not count, or -1. Queries are float32.
     """
     best = np.full(len(queries), -1, np.float32)
     for scaled in gen_batches(len(fitted), rows_in_memory(8 * fitted.shape[1])):
@@ -130,8 +126,7 @@ def best_of_others(queries: np.ndarray, left_out: np.ndarray, fitted: np.ndarray
 def nearness(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
     """``x·μ - |μ|²/2``, which is greatest for the mean nearest to x.
 
-    Unlike a cosine, it gives a short mean little influence. The mean of a class with most of
-    the texts, or with unrelated texts, is near that of all texts, and its direction is random.
+    Unlike a cosine, it gives a short mean, whose direction is random, little influence.
     """
     return texts @ means.T - (means**2).sum(axis=1) / 2
 
@@ -139,9 +134,8 @@ def nearness(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
 def largest(product: np.ndarray, k: int) -> np.ndarray:
     """Return the columns of the ``k`` largest entries of each row, unordered.
 
-    A row is cut into `STRIPES` stripes, one above the other. Its ``k`` largest entries are in
-    the ``k`` columns of the stripes with the greatest maxima, or after the last whole stripe.
-    Maxima cost a tenth of a partition.
+    A row is cut into `STRIPES` stripes, one above the other: its ``k`` largest entries are in
+    the ``k`` columns with the greatest maxima, which cost a tenth of a partition.
     """
     n_rows, n = product.shape
     width = n // STRIPES

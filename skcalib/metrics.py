@@ -3,7 +3,6 @@
 All measures work in float64.
 """
 
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -42,11 +41,6 @@ def spearman(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     rho : float
         In [-1, 1]. NaN, with an ``UndefinedMetricWarning``, if one side is constant.
 
-    Raises
-    ------
-    ValueError
-        If an entry is not a finite number, lengths differ, or there is only one pair.
-
     Examples
     --------
     >>> from skcalib.metrics import spearman
@@ -69,10 +63,8 @@ def aggregate(
     y_pred: ArrayLike,
     subsets: ArrayLike,
     how: Literal["all", "mean", "wmean"] = "all",
-    *,
-    metric: Callable[[np.ndarray, np.ndarray], float] = spearman,
 ) -> float:
-    """Score of a benchmark made of several subsets.
+    """Spearman's correlation for a benchmark made of several subsets.
 
     Scores of STS12 to STS16 differ by several points between aggregations.
 
@@ -85,8 +77,6 @@ def aggregate(
     how : {"all", "mean", "wmean"}, default="all"
         "all" scores all pairs together, as Sentence-BERT does; "mean" averages the scores of
         subsets; "wmean" weighs them by their pairs, as BERT-flow and BERT-whitening do.
-    metric : callable, default=spearman
-        Called as ``metric(y_true, y_pred)``.
 
     Returns
     -------
@@ -107,9 +97,9 @@ def aggregate(
     names, codes = distinct(labels_of(subsets, "subsets"))
     check_consistent_length(y_true, codes)
     if how == "all":
-        return float(metric(y_true, y_pred))
+        return spearman(y_true, y_pred)
     parts = [codes == code for code in range(len(names))]
-    scores = [metric(y_true[part], y_pred[part]) for part in parts]
+    scores = [spearman(y_true[part], y_pred[part]) for part in parts]
     weights = np.bincount(codes) if how == "wmean" else None
     return float(np.average(scores, weights=weights))
 

@@ -203,15 +203,3 @@ class Glow(nn.Module):
                 x2, x1 = step.inverse(x1, x2)
             x = torch.cat((x1, x2), dim=1)
         return x
-
-
-class Latent(nn.Module):
-    """z of a flow, of the last axis, without the log-determinant."""
-
-    def __init__(self, flow: Any):
-        super().__init__()
-        self.flow = flow
-
-    def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, x.shape[-1])
-        return self.flow.encode(rows).reshape(x.shape)

@@ -235,10 +235,7 @@ def flattening_level(variance: np.ndarray, n: int, n_groups: int | str | None) -
 
 
 def warn_of_massive_column(variances: np.ndarray) -> None:
-    """Warn if one column holds most of the variance, as where one token has all the attention.
-
-    ``variances`` are those of the columns. The message is the same for all fits of a search.
-    """
+    """Warn if one column holds most of the variance, as of one token with all the attention."""
     if len(variances) >= WIDE and variances.max() > MASSIVE * variances.sum():
         warn(
             "One column holds most of the variance, as in means of a language model that puts "

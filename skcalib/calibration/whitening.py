@@ -533,10 +533,7 @@ def solve(
 
 
 def warn_of_sample(moments: Moments, axes: Axes, is_neutral: bool) -> None:
-    """Warn if a map suffers from too few samples, or one column holds most of the variance.
-
-    The message is the same for all fits of a search, so that Python shows it once.
-    """
+    """Warn if a map suffers from too few samples, or one column holds most of the variance."""
     d, used = len(moments.mean), axes.strength
     warn_of_massive_column(moments.variances)
     if is_neutral:

@@ -16,15 +16,10 @@ from skcalib.calibration import LinearMap
 from skcalib.encoders.model.tokens import TEXT, around
 from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe
 from skcalib.export._onnx import not_one_graph
-from skcalib.export._parts import Parts, combined, not_linear, probes, take_apart
-from skcalib.export._writing import write_checked
+from skcalib.export._parts import Parts, combined, not_linear, take_apart
+from skcalib.export._writing import probes, write_checked
 
 CARD = Path(__file__).parent / "data" / "card.md"
-# Learned by the steps, and written on the card.
-FIGURES = (
-    *("n_samples_seen_", "n_samples_", "n_pairs_", "centering_", "power_", "noise_"),
-    *("shrinkage_", "variance_kept_", "kept_"),
-)
 PACKAGES = "sentence-transformers", "transformers", "torch"
 # Weight of a token that counts only in a text without others: next to 1 it is lost to rounding.
 # `Pooling` divides by the sum of a text's weights, 1e-9 at least.
@@ -40,23 +35,22 @@ def save_sentence_transformer(
     """Save a fitted pipeline as a folder that ``SentenceTransformer(folder)`` loads.
 
     The library, from version 5.4 on, loads it without skcalib and ``trust_remote_code``, and
-    returns the vectors of the pipeline, to 1e-5 of their length, or these scaled to unit
-    length, see `normalize`; for an empty text only if the tokenizer adds special tokens or
-    there is a prompt. The folder holds the blocks of the model that are needed, and a
-    model card. The encoder's prompt becomes the default prompt, also of ``encode_query`` and
-    ``encode_document``.
+    returns the vectors of the pipeline to 1e-5 of their length; for an empty text only if the
+    tokenizer adds special tokens or there is a prompt. The folder holds the blocks of the model
+    that are needed, and a model card. The encoder's prompt becomes the default prompt, also of
+    ``encode_query`` and ``encode_document``.
 
     Parameters
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
-        Fitted: a `BertEncoder`, then any number of `Whitening`
-        and scikit-learn's ``Normalizer``.
+        Fitted: a `BertEncoder`, then any number of linear steps, such as `Whitening`, and
+        scikit-learn's ``Normalizer``.
     folder : str or path-like
         New, or empty. It is written whole or not at all.
     normalize : bool or None, default=None
         Whether vectors are scaled to unit length. None scales them if the model's own folder
-        ends with ``Normalize``, since programs may rely on it
-        and compute cosines as inner products. It warns if lengths change.
+        ends with ``Normalize``, since programs may rely on it and compute cosines as inner
+        products, and warns if lengths change.
 
     Raises
     ------
@@ -67,8 +61,7 @@ def save_sentence_transformer(
 
     Notes
     -----
-    The model computes in float32, regardless of the ``dtype`` of the encoder. Before the folder
-    appears, the model is loaded from it and compared with the pipeline on a few texts.
+    The model computes in float32, regardless of the ``dtype`` of the encoder.
 
     Examples
     --------
@@ -80,7 +73,11 @@ def save_sentence_transformer(
     >>> pipeline = pipeline.fit(load_toy_sts().data.ravel()[:200])
     >>> save_sentence_transformer(pipeline, "calibrated")  # doctest: +SKIP
     """
-    parts, changes_lengths = _parts_of_folder(pipeline, normalize)
+    parts = take_apart(pipeline)
+    scales = parts.encoder.declared_.normalizes if normalize is None else normalize
+    changes_lengths = scales and not parts.is_unit
+    if changes_lengths:
+        parts = parts._replace(steps=(*parts.steps, Normalizer()))
     recipe = parts.recipe
     if reason := _not_modules(recipe, parts.steps):
         instead = "" if not_one_graph(recipe, parts.steps) else "; or use save_onnx"
@@ -212,12 +209,7 @@ def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
     if not (slot.st_names or slot.by_word):
         return f"pooling={recipe.pooling!r}. Set pooling='mean'"
     before, *between, after = around(recipe.prompt)
-    if between:
-        return (
-            f"the prompt {recipe.prompt!r:.60}, since it cannot pool a part of the tokens. Set "
-            f"a prompt without {TEXT}"
-        )
-    if after:
+    if between or after:
         return (
             f"the prompt {recipe.prompt!r:.60}, since it puts prompts before texts only. Set a "
             f"prompt without {TEXT}"
@@ -233,20 +225,6 @@ def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
             "Set pooling='mean'"
         )
     return not_linear([step for step in steps if not isinstance(step, Normalizer)])
-
-
-def _parts_of_folder(pipeline: Any, normalize: bool | None = None) -> tuple[Parts, bool]:
-    """Take a pipeline apart; also return whether the folder scales vectors to unit length.
-
-    With ``normalize=None`` it does if the model's own folder ends with ``Normalize``, since the
-    library often computes cosines as inner products.
-    """
-    parts = take_apart(pipeline)
-    if normalize is None:
-        normalize = parts.encoder.declared_.normalizes
-    if not normalize or parts.is_unit:
-        return parts, False
-    return parts._replace(steps=(*parts.steps, Normalizer())), True
 
 
 def _through_folder(
@@ -291,22 +269,6 @@ def _steps(parts: Parts) -> Iterator[str]:
     names = ["pooling", "layers", "prompt", "max_length"]
     if recipe.truncate_dim < parts.backbone().width:
         names.append("truncate_dim")
-    settings = {name: getattr(recipe, name) for name in names}
-    if recipe.windows:
-        settings["overflow"] = "windows"
-    written = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+    written = ", ".join(f"{name}={getattr(recipe, name)!r}" for name in names)
     yield f"`BertEncoder({written})` of a `{type(parts.backbone().module).__name__}`"
-    for step in parts.steps:
-        known = ", ".join(_of_fit(step))
-        yield f"`{step!r}`" + (f", {known}" if known else "")
-
-
-def _of_fit(step: Any) -> Iterator[str]:
-    """Describe the fit of a step by what it learned, as far as it has that."""
-    if hasattr(step, "group_count_"):
-        yield f"n_samples {step.group_count_.sum():,}"
-    for name in FIGURES:
-        if (value := getattr(step, name, None)) is not None:
-            yield f"{name.rstrip('_')} {round(value, 3):,}"
-    if (shares := getattr(step, "explained_variance_ratio_", None)) is not None:
-        yield f"{len(shares)} of {step.n_features_in_} axes, {sum(shares):.0%} of the variance"
+    yield from (f"`{step!r}`" for step in parts.steps)

@@ -6,10 +6,16 @@ import numpy as np
 
 
 def checkable(X: Any) -> Any:
-    """Return rows for scikit-learn's checks; refuse texts.
+    """Return rows for scikit-learn's checks; refuse texts, and what may not fit in memory.
 
     The vectors of a column, such as a Series of lists, are stacked; float16 becomes float32.
     """
+    if is_dask(X):
+        raise TypeError(
+            f"Got a dask {type(X).__name__}; expected rows in memory. Pass X.compute(), or map "
+            "blocks of rows, as in X.map_blocks(whitening.transform, dtype=X.dtype, "
+            "chunks=(X.chunks[0], whitening.n_components_))."
+        )
     if (text := first_text(X)) is not None:
         raise TypeError(
             f"Got texts, such as {text[:40]!r}; expected vectors. Put an encoder before this "

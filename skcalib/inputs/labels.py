@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from skcalib.compat import is_pandas_na, is_scalar_nan
+
 
 def plain(values: Any) -> Any:
     """Return the entries of an array, or of a column of pandas, polars or pyarrow."""
@@ -16,14 +18,7 @@ def plain(values: Any) -> Any:
 
 def is_missing(entry: Any) -> bool:
     """Whether an entry, a text or a label, is None, NaN or pandas.NA."""
-    if entry is None or getattr(entry, "shape", None):  # a Series, an array
-        return entry is None
-    try:
-        return bool(entry != entry)
-    except TypeError:  # pandas.NA
-        return True
-    except (ValueError, RuntimeError):  # an array, a tensor
-        return False
+    return entry is None or is_scalar_nan(entry) or is_pandas_na(entry)
 
 
 def labels_of(labels: Any, source: str, *, missing: bool = False) -> list[Any]:

@@ -108,11 +108,9 @@ def is_pairs(X: Any) -> bool:
 
 def distinct(texts: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
     """Return distinct texts or labels, by first appearance, and the index of each entry."""
-    unique = list(dict.fromkeys(texts))
-    if len(unique) == len(texts):  # the usual case inside an encoder
-        return unique, np.arange(len(texts))
-    index = {text: i for i, text in enumerate(unique)}
-    return unique, np.fromiter(map(index.__getitem__, texts), dtype=np.intp)
+    index: dict[Any, int] = {}
+    places = [index.setdefault(text, len(index)) for text in texts]
+    return list(index), np.array(places, dtype=np.intp)
 
 
 def distinct_sorted(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:

@@ -20,7 +20,7 @@ from skcalib import (
 )
 from skcalib.encoders.recipe import POOLINGS
 from skcalib.export import save_onnx
-from skcalib.export._graph import PaddedPipeline
+from skcalib.export._modules import PaddedPipeline
 from skcalib.export._parts import take_apart
 
 ODD = ["", "?", "!!", "zzz", "zzz.", "dog", "dog dog dog", "the " * 99, "\U0001f600"]
@@ -158,12 +158,6 @@ def test_smoothed_vectors_are_right_and_others_are_refused(
     with pytest.raises(ValueError, match=r"The export .* vectors: padding changes"):
         save_onnx(BertEncoder(other_bert, truncate_dim=6).fit(texts), tmp_path / "other.onnx")
     assert not (tmp_path / "other.onnx").exists()
-
-
-def test_a_graph_no_file_holds_is_refused(runtime, tiny_bert, texts, tmp_path, monkeypatch):
-    monkeypatch.setattr("skcalib.export._onnx.MOST_BYTES", 1000)
-    with pytest.raises(ValueError, match=r"would have 0.0 GB, .* at most 2.1. .*keep fewer"):
-        save_onnx(BertEncoder(tiny_bert).fit(texts), tmp_path / "model.onnx")
 
 
 def test_a_graph_that_cannot_be_run_is_refused(runtime, save_family, texts, tmp_path):

@@ -124,8 +124,7 @@ def test_a_folder_names_what_all_versions_know(tiny_bert, texts, tmp_path):
     card = (tmp_path / "model" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: sentence-transformers\n")
     assert "vectors of 6 dimensions" in card
-    assert "Whitening(n_components=6, power='auto')`, n_samples_seen 12, centering" in card
-    assert f"{whitening.explained_variance_ratio_.sum():.0%} of the variance" in card
+    assert "2. `Whitening(n_components=6, power='auto')`" in card
     assert tiny_bert not in card
     versions = card.partition("## Versions")[2]
     assert f"torch {torch.__version__.partition('+')[0]}" in versions

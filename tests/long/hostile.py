@@ -71,7 +71,6 @@ def container(rng, values):
         lambda _: objects.to_numpy(),
         lambda _: objects.set_axis(rng.permutation(len(objects))),
         lambda _: objects.astype("string"),
-        lambda _: np.ma.masked_array(objects, mask=rng.random(len(objects)) < 0.1),
         lambda values: pd.DataFrame({"x": values}),
         lambda values: pa.chunked_array([pa.array(values)]),
     ]

@@ -1,7 +1,6 @@
 """Whitening: the theorem, the reference, and scikit-learn's contract."""
 
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import Whitening
@@ -374,17 +372,6 @@ def test_fewer_than_five_samples_a_feature_warn(n):
             Whitening(**params).fit(X)
     for regularised in ({"noise": 0.1}, {"shrinkage": 0.1}, {"power": 0}):
         Whitening(**regularised).fit(X[:10])  # in silence
-
-
-def test_few_samples_warn_once_in_a_search():
-    X = np.random.default_rng(0).normal(size=(80, 30))
-    search = GridSearchCV(
-        Whitening(), {"n_components": [2, 3, 5]}, cv=3, scoring=lambda model, X, y=None: 0.0
-    )
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("default")
-        search.fit(X)
-    assert len(seen) == 1
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.999])
