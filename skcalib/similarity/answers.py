@@ -46,7 +46,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     Of the questions that no stored answer fits, at most a share of `false_positive_rate` get
     one, however many are stored, if they are like the `unanswerable` questions of the fit.
-    Without these, the share is an estimate, up to 1.3 times too small on average, see Notes.
+    Without these, the threshold is estimated from the stored questions, and up to 1.3 times as
+    many may get one on average, see Notes.
 
     Parameters
     ----------

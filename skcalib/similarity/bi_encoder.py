@@ -104,7 +104,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         left, right = as_pairs(X)
         texts, inverse = distinct(left + right)
         rows = unit_rows(vectors_of(self.encoder_, texts, warns=True))[0]
-        return of_pairs(rows, inverse[: len(left)], rows, inverse[len(left) :])
+        return of_pairs(rows, inverse[: len(left)], inverse[len(left) :])
 
     def score(self, X: Any, y: ArrayLike) -> float:
         """Spearman's rank correlation between similarity and human judgment.
