@@ -53,7 +53,8 @@ class Whitening(
     columns are kept (BERT-whitening [1]_, algorithm 1). Their mean is then zero, their
     covariance the identity, and all directions have equal weight in a cosine. For graded
     similarity of a language model that was never trained for it, this gains much; on an encoder
-    that was trained for similarity it loses.
+    that was trained for similarity it loses. Before a classifier exact whitening loses on any
+    model, and ``power="auto"`` does not.
 
     ``Whitening(power="auto")`` recognizes by the mean vector which of the two it is. On an
     output that was trained for cosine similarity it only subtracts most of the mean. On other
