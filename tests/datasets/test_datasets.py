@@ -127,11 +127,6 @@ def test_a_file_may_name_subsets(write):
     _check_rows(fetch_sts("sts12", data_home=home), ["a", "a", "b"])
 
 
-def test_columns_may_come_in_any_order_beside_others(write):
-    home = write("sts12-test", [{"id": 1, **dict(reversed(row.items()))} for row in ROWS])
-    _check_rows(fetch_sts("sts12", data_home=home), ["sts12"] * 3)
-
-
 def test_the_argument_goes_before_the_environment(write, monkeypatch, tmp_path):
     monkeypatch.setenv("SKCALIB_DATA", str(write("stsb-dev", ROWS[:1], tmp_path / "env")))
     assert len(fetch_sts("stsb", "dev").data) == 1
@@ -214,11 +209,6 @@ def test_a_file_that_holds_no_graded_pairs_is_named(content, match, tmp_path):
     (tmp_path / "stsb-test.csv").write_bytes(content)
     with pytest.raises(ValueError, match=rf"stsb-test\.csv{match}"):
         fetch_sts("stsb", data_home=tmp_path)
-
-
-def test_a_byte_order_mark_does_no_harm(tmp_path):
-    (tmp_path / "stsb-test.csv").write_text("\ufeffsentence1,sentence2,score\na,b,1\n")
-    assert fetch_sts("stsb", data_home=tmp_path).data.tolist() == [["a", "b"]]
 
 
 @benchmarks
