@@ -295,22 +295,3 @@ def test_metrics_are_right_or_refuse(metric):
             yield "" if isinstance(outcome(metric, X), Exception) else name
 
     report(problems(), 150)
-
-
-# Size ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("estimator", "method"),
-    [
-        (Whitening(), "fit"),
-        (Whitening(), "partial_fit"),
-        (Whitening(64), "fit"),
-    ],
-)
-def test_a_million_columns_are_refused_before_memory_is(estimator, method):
-    X = np.zeros((2, 1_000_000), dtype=np.float32)
-    with pytest.raises(
-        ValueError, match=r"1000000 features; .* of 8,000 GB each.*Reduce the features first"
-    ):
-        getattr(clone(estimator), method)(X)
