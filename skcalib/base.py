@@ -43,7 +43,6 @@ TRUSTED_TYPES = [
     "skcalib.encoders.recipe.Recipe",
     "skcalib.encoders.store.VectorStore",
     "skcalib.model_selection.self_retrieval.SelfRetrieval",
-    "skcalib.similarity.answers.Unanswerable",
     "skcalib.similarity.null.PairCounts",
     "skcalib.similarity.space.TextSpace",
 ]

@@ -3,7 +3,6 @@
 Two operators of oneDNN are in `encoders.model.packed`, with their fallback.
 """
 
-from numbers import Real
 from typing import Any
 
 from sklearn.base import _fit_context
@@ -14,15 +13,9 @@ from sklearn.utils._param_validation import (
     RealNotInt,
     StrOptions,
     validate_parameter_constraints,
+    validate_params,
 )
 from sklearn.utils.validation import _check_n_features as check_n_features
-
-
-def check_rate(rate: Any, function: str, name: str = "false_positive_rate") -> float:
-    """Return a rate, or raise a ValueError unless it is above 0 and below 1."""
-    interval = Interval(Real, 0, 1, closed="neither")
-    validate_parameter_constraints({name: [interval]}, {name: rate}, function)
-    return float(rate)
 
 
 def check_params(estimator: Any) -> None:

@@ -50,7 +50,7 @@ def others(kind, name, value):
     """Return other values that a parameter of an estimator accepts."""
     if name in {"other", "random_state"}:
         return ["another"] if name == "other" else [7]
-    numbers = [0, 1, 2, 3, 0.1, 0.5, 0.9]
+    numbers = [0, 1, 2, 3, 50, 0.1, 0.5, 0.9]
     given = []
     for option in getattr(kind, "_parameter_constraints", {}).get(name, []):
         if hasattr(option, "is_satisfied_by"):

@@ -4,7 +4,7 @@ A source yields vectors of distinct texts: a model, or a disk, which asks a mode
 it lacks. `recall` looks into the memory of this process before it asks a source.
 """
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from contextvars import ContextVar
 from itertools import compress
@@ -17,7 +17,7 @@ from sklearn.utils import gen_batches
 from skcalib.base import is_fitted, progress
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store import Vectors, VectorStore, turn
-from skcalib.inputs.texts import Block
+from skcalib.inputs.texts import distinct
 from skcalib.process import caches
 
 # Number of texts that are read, looked up on disk, tokenized and sorted together: enough for
@@ -181,49 +181,26 @@ def recall(texts: Sequence[str], source: Model | Disk) -> Generator[Records, Non
 
 
 def vectors_of(
-    blocks: Iterable[Block],
+    texts: Sequence[str],
     model: Model,
     memory: Any,
     merge: Callable[[np.ndarray], np.ndarray],
     *,
-    total: int | None,
     verbose: bool | int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return vectors of blocks of texts, (n_texts, n), and the sums of the last three counts.
+    """Return vectors of texts, (n_texts, n), and the sums of the last three counts.
 
     ``merge(slots)`` makes vectors, (b, n), from the requested slots.
     """
-    bar = progress(total, unit="text", desc="encode", verbose=bool(verbose))
+    unique, inverse = distinct(texts)
+    times = np.bincount(inverse)  # that each distinct text occurs
+    vectors, counts = np.empty((0, 0), np.float32), np.empty((len(unique), 4), np.int32)
     opened: Any = nullcontext(model)
     if memory is not None:
         store = memory if isinstance(memory, VectorStore) else VectorStore(memory)
         opened = closing(Disk(store, model))
-    with bar as advance, opened as source:
-        of_blocks = (_of_block(*block, source, merge, advance) for block in blocks)
-        vectors, counts = next(of_blocks)
-        n_rows = len(vectors)
-        for later, more in of_blocks:
-            stop = n_rows + len(later)
-            if stop > len(vectors):  # grow in place, so that memory never holds it twice
-                shape = max(stop, stop * 33 // 32), vectors.shape[1]
-                vectors.resize(shape, refcheck=False)
-            vectors[n_rows:stop] = later
-            n_rows, counts = stop, counts + more
-    if n_rows < len(vectors):
-        vectors.resize((n_rows, vectors.shape[1]), refcheck=False)
-    return vectors, counts
-
-
-def _of_block(
-    unique: Sequence[str],
-    inverse: np.ndarray,
-    source: Model | Disk,
-    merge: Callable[[np.ndarray], np.ndarray],
-    advance: Callable[..., None],
-) -> tuple[np.ndarray, np.ndarray]:
-    times = np.bincount(inverse)  # that each distinct text occurs
-    vectors, counts = np.empty((0, 0), np.float32), np.empty((len(unique), 4), np.int32)
-    with closing(recall(unique, source)) as batches:
+    bar = progress(len(texts), unit="text", desc="encode", verbose=bool(verbose))
+    with bar as advance, opened as source, closing(recall(unique, source)) as batches:
         for rows, slots, numbers in batches:
             merged = merge(slots)
             if not len(vectors):

@@ -17,7 +17,7 @@ from skcalib.compat import HasMethods, Interval, _fit_context
 from skcalib.encoders.lookup import Model, Records, WithMemory, vectors_of
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store import VectorStore
-from skcalib.inputs.texts import TextTransformer, as_texts, distinct
+from skcalib.inputs.texts import TextTransformer, as_texts
 
 
 class TextEncoder(WithMemory, TextTransformer):
@@ -157,10 +157,10 @@ class TextEncoder(WithMemory, TextTransformer):
                 "TextEncoder got memory but no name; it finds vectors on disk by the name of "
                 "the model. Set a name, such as name='text-embedding-3-small'."
             )
-        blocks, model = [distinct(texts)], self._text_model()
+        model = self._text_model()
         model.width = width
-        options = {"total": len(texts), "verbose": self.verbose}
-        return vectors_of(blocks, model, memory, lambda slots: slots[:, 0], **options)[0]
+        verbose = self.verbose
+        return vectors_of(texts, model, memory, lambda slots: slots[:, 0], verbose=verbose)[0]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")

