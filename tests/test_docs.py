@@ -110,19 +110,6 @@ def test_groups_reach_the_rows_of_a_frame_with_any_index():
         assert f"Group {group}, {len(rows)} texts: {rows['text'].iloc[0]:.60}\n" in printed
 
 
-def test_of_each_group_of_copies_the_first_text_is_kept():
-    (code, _), *_ = blocks("tasks/duplicates.md")
-    imports, recipe = code.split("texts, rng = ")[0], code[code.index("n_grams = ") :]
-    questions = load_questions().data
-    texts = [*questions, *(text.upper() for text in questions[:50:5])]
-    names = {"texts": texts, "planted": set()}
-    outputs.run(imports + recipe, "duplicates.md", names)
-    labels, kept = names["labels"], names["kept"]
-    assert (labels[100:] == labels[:50:5]).all()
-    assert 50 < len(kept) <= 100
-    assert max(kept) < 100
-
-
 def test_user_guide_shows_a_gain_over_each_other_step():
     (output,) = [output for _, output in blocks("user_guide.md") if "R-precision" in output]
     scores = dict(re.findall(r"^\| (.*?) +\| +([\d.]+) \|$", output, re.M))
@@ -152,24 +139,6 @@ def test_each_block_of_readme_runs_alone_or_names_what_it_continues():
             printed = outputs.run(code_of[i], DOCS / "../README.md", names)
         if pinned():
             check(printed, output_of[number])
-
-
-def test_what_a_block_prints_is_told_from_its_code():
-    code, output = outputs.split("x = 1  # one\n\n# a comment\nprint(x)\n# 1\n#\n# 2\n")
-    assert code.endswith("print(x)\n")
-    assert output == "1\n\n2\n"
-    check("found 40.5\n", "found 40.5\n")
-    with pytest.raises(AssertionError):
-        check("found 40.5\n", "found 41.5\n")
-    with pytest.raises(AssertionError):
-        check("found 40.5\n", "lost 40.5\n")
-
-
-def test_outputs_are_written_under_blocks(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("```python\nx = 2\nprint(x)\n# 3\n```\n\n```python\nx = 1\n```\n", "utf-8")
-    rewritten = outputs.rewritten(page, continued=False)
-    assert rewritten == page.read_text("utf-8").replace("# 3", "# 2")
 
 
 @pytest.mark.usefixtures("reader")

@@ -27,7 +27,6 @@ SIDES = (
     ("question1", "question2"),
     ("#1 String", "#2 String"),
     ("sentence1", "sentence2"),
-    ("premise", "hypothesis"),
 )
 DIGITS = {"0": 0, "1": 1}
 WORDS = {"entailment": 1, "not_entailment": 0, "neutral": 0, "contradiction": 0}
@@ -154,36 +153,29 @@ def sentences_of(task: str, data_home: str | os.PathLike[str] | None) -> np.ndar
     return np.concatenate(parts)
 
 
-def load_pairs(path: str | os.PathLike[str], *, return_X_y: bool = False) -> Any:
-    r"""Load pairs of texts with labels 0 and 1, from a file of QNLI, MRPC, QQP, SNLI or MNLI.
+def load_pairs(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Load pairs of texts with labels 0 and 1, from a file of QNLI, MRPC, QQP, SNLI or MNLI.
 
     Parameters
     ----------
     path : path-like
         A file of GLUE, or another with the same columns, in CSV, JSON or Parquet: the texts in
-        question and sentence, question1 and question2, #1 String and #2 String, sentence1 and
-        sentence2, or premise and hypothesis; the label as 0 or 1 in is_answer, is_duplicate or
-        Quality, or as a word in gold_label or label, such as "entailment".
-    return_X_y : bool, default=False
-        Return ``(data, target)`` instead of a Bunch.
+        question and sentence, question1 and question2, #1 String and #2 String, or sentence1
+        and sentence2; the label as 0 or 1 in is_answer, is_duplicate or Quality, or as a word
+        in gold_label or label, such as "entailment".
 
     Returns
     -------
-    pairs : Bunch
-        ``data``, object array of shape (n_pairs, 2), and ``target``, array of shape (n_pairs,):
-        1 for an answer, a duplicate, a paraphrase or entailment, otherwise 0. Rows without a
-        label are left out. The sentences of NLI to fit on are ``data.ravel()``.
+    pairs : ndarray of shape (n_pairs, 2), object
+        Rows without a label are left out. ``pairs.ravel()`` are the sentences, as of NLI to fit
+        on.
+    labels : ndarray of shape (n_pairs,), int
+        1 for an answer, a duplicate, a paraphrase or entailment, otherwise 0.
 
     Examples
     --------
-    >>> from pathlib import Path
-    >>> from tempfile import mkdtemp
     >>> from skcalib.datasets import load_pairs
-    >>> file = Path(mkdtemp()) / "dev.tsv"
-    >>> _ = file.write_text("index\tquestion\tsentence\tlabel\n"
-    ...                     "0\tWho sings?\tA woman sings.\tentailment\n")
-    >>> load_pairs(file).target
-    array([1])
+    >>> pairs, labels = load_pairs("QNLI/dev.tsv")  # doctest: +SKIP
     """
     path = Path(path).expanduser()
     if path.suffix in (".tsv", ".txt"):  # GLUE's have quotes that are part of a text
@@ -196,21 +188,14 @@ def load_pairs(path: str | os.PathLike[str], *, return_X_y: bool = False) -> Any
     column = next((name for name in LABELS if name in known), None)
     if sides is None or column is None:
         raise ValueError(f"{path} has the columns {sorted(known)}; load_pairs needs others.")
-    data, target = [], []
-    for i, row in enumerate(rows):
-        label = str(row.get(column, "")).strip()
-        if label in ("", "-", "None"):
-            continue
-        if label not in LABELS[column]:
-            raise ValueError(
-                f"{path} has the {column} {label!r:.60} in row {i}; expected one of "
-                f"{[*LABELS[column]]}. Numbers in this column mean different things in "
-                "different data sets."
-            )
-        data.append([row.get(side) for side in sides])
-        target.append(LABELS[column][label])
-    pairs = np.array(data, dtype=object), np.array(target)
-    return pairs if return_X_y else Bunch(data=pairs[0], target=pairs[1])
+    values = {"": None, "-": None, "None": None, **LABELS[column]}
+    labels = [str(row.get(column, "")).strip() for row in rows]
+    if unknown := {*labels} - {*values}:
+        raise ValueError(f"{path} has the {column} {unknown}; expected {[*LABELS[column]]}.")
+    kept = [(row, values[label]) for row, label in zip(rows, labels, strict=True)]
+    kept = [(row, value) for row, value in kept if value is not None]
+    pairs = [[row.get(side) for side in sides] for row, _ in kept]
+    return np.array(pairs, dtype=object), np.array([value for _, value in kept])
 
 
 def bundled_rows(name: str) -> list[dict[str, Any]]:

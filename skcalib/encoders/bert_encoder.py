@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from numbers import Integral
@@ -13,12 +13,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import from_scratch, is_fitted, warn
 from skcalib.compat import Interval, StrOptions, _fit_context
-from skcalib.encoders.lookup import BLOCK, WithMemory, vectors_of
+from skcalib.encoders.lookup import WithMemory, vectors_of
 from skcalib.encoders.model.declared import declared, wants_prompt
 from skcalib.encoders.model.folder import CONFIG, ModelFiles, entries, locate
 from skcalib.encoders.recipe import LAYER_NAMES, POOLINGS, Recipe, recipe_for
 from skcalib.encoders.store import VectorStore
-from skcalib.inputs.texts import TextTransformer, as_texts, blocks_of
+from skcalib.inputs.texts import TextTransformer, as_texts
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.load import Backbone
@@ -148,8 +148,7 @@ class BertEncoder(WithMemory, TextTransformer):
 
     The vector of a text depends on that text only, not on the other texts or their order (to
     1e-5). Texts are composed first (Unicode's NFC), so that canonically equal texts have one
-    vector. Each distinct text of a call is encoded once. An iterator is read in blocks of
-    16,384 texts, and each distinct text of a block is encoded once.
+    vector. Each distinct text of a call is encoded once.
 
     References
     ----------
@@ -232,8 +231,8 @@ class BertEncoder(WithMemory, TextTransformer):
 
         Parameters
         ----------
-        X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
-            Texts. They are not encoded yet, and an iterator is not read.
+        X : list of str, 1-D or (n, 1) array, Series, or one-column frame
+            Texts. They are not encoded yet.
         y : None
             Ignored.
 
@@ -248,8 +247,7 @@ class BertEncoder(WithMemory, TextTransformer):
         TypeError, ValueError
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
-        if not isinstance(X, Iterator):
-            as_texts(X)  # for its errors
+        as_texts(X)  # for its errors
         from skcalib.encoders.model.load import load
 
         folder = locate(self.model)
@@ -271,9 +269,8 @@ class BertEncoder(WithMemory, TextTransformer):
 
         Parameters
         ----------
-        X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
-            Texts. An iterator, such as a generator, is read block by block, so that its texts
-            are never all in memory.
+        X : list of str, 1-D or (n, 1) array, Series, or one-column frame
+            Texts.
 
         Returns
         -------
@@ -288,11 +285,10 @@ class BertEncoder(WithMemory, TextTransformer):
         check_is_fitted(self)
         from skcalib.encoders.model.batches import BackboneModel
 
-        blocks, total = blocks_of(X, BLOCK)
-        recipe = self._recipe
+        texts, recipe = as_texts(X), self._recipe
         model = BackboneModel(self._backbone(), recipe)
         vectors, counts = vectors_of(
-            blocks, model, self.memory, recipe.merge, total=total, verbose=self.verbose
+            texts, model, self.memory, recipe.merge, verbose=self.verbose
         )
         _warn_of_losses(counts.tolist(), len(vectors), recipe)
         return vectors

@@ -6,7 +6,7 @@ source, and `vectors_of` asks for each distinct text once.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from contextvars import ContextVar
 from copy import deepcopy
@@ -21,7 +21,7 @@ from sklearn.utils import gen_batches
 from skcalib.base import is_fitted, progress
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store import Vectors, VectorStore, turn
-from skcalib.inputs.texts import Block
+from skcalib.inputs.texts import distinct
 from skcalib.process import caches
 
 # Number of texts that are read, looked up on disk, tokenized and sorted together: enough for
@@ -212,40 +212,24 @@ def recall(
 
 
 def vectors_of(
-    blocks: Iterable[Block],
+    texts: Sequence[str],
     model: Model,
     memory: Any,
     merge: Callable[[np.ndarray, np.ndarray], np.ndarray],
     *,
-    total: int | None,
     verbose: bool | int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return vectors of blocks of texts, (n_texts, n), and the sums of the last three counts.
+    """Return vectors of texts, (n_texts, n), and the sums of the last three counts.
 
-    A block is its distinct texts, and the index of each text in them.
-
-    ``merge(slots, counts)`` makes vectors, (b, n), from the requested slots. The array grows in
-    place by a 32nd at a time, so that memory never holds it twice.
+    ``merge(slots, counts)`` makes vectors, (b, n), from the requested slots.
     """
     bar: Any = nullcontext(silent)
     if verbose:
-        bar = progress(total, unit="text", desc="encode", verbose=True)
+        bar = progress(len(texts), unit="text", desc="encode", verbose=True)
     store = store_of(memory)
     opened: Any = nullcontext(model) if store is None else closing(Disk(store, model))
     with bar as advance, opened as source:
-        of_blocks = (_of_block(*block, source, merge, advance) for block in blocks)
-        vectors, counts = next(of_blocks)
-        n_rows = len(vectors)
-        for later, more in of_blocks:
-            stop = n_rows + len(later)
-            if stop > len(vectors):
-                shape = max(stop, stop * 33 // 32), vectors.shape[1]
-                vectors.resize(shape, refcheck=False)
-            vectors[n_rows:stop] = later
-            n_rows, counts = stop, counts + more
-    if n_rows < len(vectors):
-        vectors.resize((n_rows, vectors.shape[1]), refcheck=False)
-    return vectors, counts
+        return _of_block(*distinct(texts), source, merge, advance)
 
 
 def silent(*progress: Any) -> None:

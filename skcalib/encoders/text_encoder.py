@@ -25,7 +25,7 @@ from skcalib.encoders.lookup import (
 )
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store import VectorStore
-from skcalib.inputs.texts import TextTransformer, as_texts, distinct
+from skcalib.inputs.texts import TextTransformer, as_texts
 
 
 class TextEncoder(WithMemory, TextTransformer):
@@ -195,13 +195,11 @@ class TextEncoder(WithMemory, TextTransformer):
                 "TextEncoder got memory but no name; it finds vectors on disk by the name of "
                 "the model. Set a name, such as name='text-embedding-3-small'."
             )
-        blocks, model = [distinct(texts)], self._text_model()
+        model = self._text_model()
         if self.memory is not None and not model.width:
             [records] = recall(texts[:1], model, silent)
             model.width = records.vectors.shape[2]  # which a store needs
-        vectors, _ = vectors_of(
-            blocks, model, self.memory, _only, total=len(texts), verbose=self.verbose
-        )
+        vectors, _ = vectors_of(texts, model, self.memory, _only, verbose=self.verbose)
         return vectors
 
     def __sklearn_is_fitted__(self) -> bool:

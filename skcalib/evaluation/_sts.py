@@ -124,7 +124,7 @@ def evaluate_sts(
 
 
 def evaluate_pairs(
-    encoder: Any, pairs: Any, labels: ArrayLike, *, fit_on: Any = None, random_state: int = 0
+    encoder: Any, pairs: Any, labels: ArrayLike, *, fit_on: Any = None
 ) -> ScoreTable:
     """Score encoders on pairs of texts with labels 0 and 1, such as QNLI, MRPC and QQP.
 
@@ -138,8 +138,6 @@ def evaluate_pairs(
         1 for pairs that belong together, 0 for others.
     fit_on : texts or None, default=None
         Texts to fit on; None uses the texts of the pairs.
-    random_state : int, default=0
-        Seed of the bootstrap.
 
     Returns
     -------
@@ -172,7 +170,7 @@ def evaluate_pairs(
             [[score(y, row, sample_weight=weights) for score in measures] for row in cosines]
         )
 
-    drawn, rng = np.empty((RESAMPLED, len(y))), np.random.default_rng(random_state)
+    drawn, rng = np.empty((RESAMPLED, len(y))), np.random.default_rng(0)
     for label in (0, 1):
         n = np.sum(y == label)
         drawn[:, y == label] = rng.multinomial(n, np.full(n, 1 / n), size=RESAMPLED)
@@ -180,13 +178,8 @@ def evaluate_pairs(
     errors = 1.96 * (resampled - resampled[:, :1]).std(axis=0)
     differences = scores - scores[0]
     intervals = np.stack([differences - errors, differences + errors], axis=-1)
-    own = ", ".join(
-        f"{name} {score - error:.1f} to {score + error:.1f}"
-        for name, score, error in zip(
-            OF_LABELS, scores[0], 1.96 * resampled[:, 0].std(axis=0), strict=True
-        )
-    )
-    note = f"{len(y)} pairs, {np.sum(y)} with label 1. First row: {own}."
+    first = " and ".join(f"±{error:.1f}" for error in 1.96 * resampled[:, 0].std(axis=0))
+    note = f"{len(y)} pairs, {np.sum(y)} with label 1. The first row's intervals are {first}."
     return ScoreTable(tuple(encoders), tuple(OF_LABELS), scores, intervals, note)
 
 

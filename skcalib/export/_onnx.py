@@ -70,9 +70,6 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
     if reason := not_one_graph(recipe, parts.steps):
         raise ValueError(f"A graph of save_onnx {reason}, and fit again.")
     runtime = [import_package(" ".join(PACKAGES), name) for name in PACKAGES][-1]
-    if (folder := Path(path).expanduser()).is_dir():
-        message = f"{folder} is a folder; save_onnx writes a file. Give its name, such as"
-        raise IsADirectoryError(f"{message} {folder / 'model.onnx'}.")
     from skcalib.export._modules import PaddedPipeline
 
     graph = PaddedPipeline(parts)
@@ -99,7 +96,7 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
             runtime.InferenceSession(target, providers=["CPUExecutionProvider"]), inputs
         )
 
-    write_checked(path, parts, expected, write)
+    write_checked(path, parts, expected, write, is_file=True)
 
 
 def _export(

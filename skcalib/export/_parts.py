@@ -12,8 +12,8 @@ from sklearn.preprocessing import Normalizer
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration import LinearMap
+from skcalib.calibration.map import flat, linear_map
 from skcalib.calibration.neighbors import NeighborSmoothing
-from skcalib.calibration.step import flat, linear_map
 from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, for_export, recipe_of
 from skcalib.encoders.recipe import Recipe
 from skcalib.similarity.bi_encoder import BiEncoder
@@ -32,11 +32,6 @@ class Parts(NamedTuple):
     def backbone(self) -> Backbone:
         """Return the loaded model."""
         return backbone_of(self.encoder)
-
-    @property
-    def is_unit(self) -> bool:
-        """Whether the last step scales to unit length."""
-        return bool(self.steps) and isinstance(self.steps[-1], Normalizer)
 
 
 def take_apart(pipeline: Any) -> Parts:

@@ -12,7 +12,6 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 
 from skcalib.base import import_package, warn
-from skcalib.calibration import LinearMap
 from skcalib.encoders.model.tokens import TEXT, around
 from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe
 from skcalib.export._onnx import not_one_graph
@@ -75,7 +74,7 @@ def save_sentence_transformer(
     """
     parts = take_apart(pipeline)
     scales = parts.encoder.declared_.normalizes if normalize is None else normalize
-    changes_lengths = scales and not parts.is_unit
+    changes_lengths = scales and not any(isinstance(s, Normalizer) for s in parts.steps[-1:])
     if changes_lengths:
         parts = parts._replace(steps=(*parts.steps, Normalizer()))
     recipe = parts.recipe
@@ -85,7 +84,7 @@ def save_sentence_transformer(
             f"sentence-transformers has no module for {reason}, and fit again{instead}."
         )
     modules = import_package(
-        "sentence-transformers>=5.4", "sentence_transformers.sentence_transformer.modules"
+        "'sentence-transformers>=5.4'", "sentence_transformers.sentence_transformer.modules"
     )
     texts, expected = probes(parts, without_token=False)
     if normalize is None and changes_lengths:
@@ -148,8 +147,7 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
     mode, _ = POOLINGS[recipe.pooling].st_names or ("mean", "")
     chain.append(modules.Pooling(backbone.width, mode, include_prompt=not any(recipe.skip)))
     if (kept := recipe.truncate_dim) < backbone.width:
-        leading = np.eye(backbone.width, kept, dtype=np.float32)
-        chain.append(_dense(modules, leading, np.zeros(kept, np.float32)))
+        chain.append(_dense(modules, np.eye(backbone.width, kept), np.zeros(kept)))
     return chain
 
 
@@ -175,17 +173,10 @@ def _calibrated(parts: Parts, modules: Any) -> list[Any]:
             chain.append(modules.Normalize())
         else:
             # Subtract the mean first and alone: after the product its digits would be lost.
-            mean, W, bias = _centered_float32(step)
-            identity = np.eye(len(mean), dtype=np.float32)
-            chain += [_dense(modules, identity, -mean), _dense(modules, W, bias)]
+            mean, W = step.mean.astype(np.float32), step.projection
+            bias = (mean - step.mean) @ W + step.bias
+            chain += [_dense(modules, np.eye(len(mean)), -mean), _dense(modules, W, bias)]
     return chain
-
-
-def _centered_float32(linear: LinearMap) -> tuple[np.ndarray, ...]:
-    """``m``, ``W`` and ``b`` of ``(x - m) W + b``, in float32, with m near the mean."""
-    m, W = linear.mean.astype(np.float32), linear.projection
-    b = (m - linear.mean) @ W + linear.bias
-    return m, W.astype(np.float32), b.astype(np.float32)
 
 
 def _dense(modules: Any, W: np.ndarray, b: np.ndarray) -> Any:
@@ -195,8 +186,8 @@ def _dense(modules: Any, W: np.ndarray, b: np.ndarray) -> Any:
     return modules.Dense(
         *W.shape,
         activation_function=torch.nn.Identity(),
-        init_weight=torch.from_numpy(np.ascontiguousarray(W.T)),
-        init_bias=torch.from_numpy(b),
+        init_weight=torch.tensor(W.T, dtype=torch.float32),
+        init_bias=torch.tensor(b, dtype=torch.float32),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from skcalib.calibration.step import flat
+from skcalib.calibration.map import flat
 from skcalib.export._parts import check_steps, combined
 
 if TYPE_CHECKING:

@@ -60,6 +60,7 @@ def write_checked(
     parts: Parts,
     expected: np.ndarray,
     *ways: Callable[[Path], np.ndarray],
+    is_file: bool = False,
 ) -> None:
     """Write a file or folder by the first way that gives the expected vectors.
 
@@ -77,7 +78,7 @@ def write_checked(
     smooths = any(isinstance(step, NeighborSmoothing) for step in parts.steps)
     most = np.median if smooths else np.max
     plain = plain_torch(torch.device("cpu"))  # autocast would be in a graph
-    with written_whole(path) as target, quiet_transformers(), plain:
+    with written_whole(path, is_file=is_file) as target, quiet_transformers(), plain:
         for write in ways:
             try:
                 errors = np.linalg.norm(write(target) - expected, axis=1)
@@ -103,12 +104,7 @@ def written_whole(path: str | os.PathLike, *, is_file: bool = False) -> Iterator
     """
     target = Path(path).expanduser().resolve()  # a link, or ".", could not be replaced
     _check_free(target, is_file)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise NotADirectoryError(
-            f"{target} cannot be written: {target.parent} is no folder. Give another path."
-        ) from error
+    target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
         written, new = Path(scratch) / target.name, Path(scratch) / f"{target.name}~"
         yield written

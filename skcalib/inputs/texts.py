@@ -1,7 +1,6 @@
 """Texts and pairs of texts from containers of all kinds."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,9 +8,6 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 
 from skcalib.base import VersionedState
 from skcalib.inputs.labels import is_missing
-
-NO_TEXTS = "{name} has no texts; expected at least one."
-Block = tuple[list[str], np.ndarray]  # distinct texts, and the index of each text in them
 
 
 class TextInput:
@@ -76,27 +72,6 @@ def texts_of(X: Any, name: str = "X") -> list[str]:
     return as_texts(X, name)
 
 
-def blocks_of(X: Any, size: int) -> tuple[Iterator[Block], int | None]:
-    """Return the texts of a container in one block, and their number.
-
-    The texts of an iterator come in blocks of at most ``size``, without reading ahead; their
-    number is None.
-    """
-    if isinstance(X, Iterator):
-        return _blocks(X, size), None
-    texts = as_texts(X)
-    return iter([distinct(texts)]), len(texts)
-
-
-def _blocks(X: Iterator, size: int) -> Iterator[Block]:
-    start = 0
-    while block := list(islice(X, size)):
-        yield distinct(_strings(block, "", "X", start))
-        start += len(block)
-    if not start:
-        raise ValueError(NO_TEXTS.format(name="X"))
-
-
 def is_pairs(X: Any) -> bool:
     """Whether a container holds rows of several columns rather than single texts."""
     shape = getattr(X, "shape", None)
@@ -136,12 +111,12 @@ def _cells(X: Any, name: str) -> np.ndarray:
     X = X.to_pylist() if hasattr(X, "to_pylist") else X
     cells = np.asarray(X if hasattr(X, "shape") else list(X), dtype=object)
     if cells.shape[:1] == (0,):
-        raise ValueError(NO_TEXTS.format(name=name))
+        raise ValueError(f"{name} has no texts; expected at least one.")
     return cells
 
 
-def _strings(texts: list[Any], where: str, name: str, start: int = 0) -> list[str]:
-    """Return the entries as str; ``start`` and ``where`` locate them in error messages."""
+def _strings(texts: list[Any], where: str, name: str) -> list[str]:
+    """Return the entries as str; ``where`` locates them in error messages."""
     if set(map(type, texts)) == {str}:  # the usual case, quickly checked
         return texts
     for i, text in enumerate(texts):
@@ -149,7 +124,7 @@ def _strings(texts: list[Any], where: str, name: str, start: int = 0) -> list[st
             missing = is_missing(text)
             shown = f"a missing value ({text!r})" if missing else f"{text!r:.60}"
             raise (ValueError if missing else TypeError)(
-                f"{name} has {shown} of type {type(text).__name__} at position {start + i}"
+                f"{name} has {shown} of type {type(text).__name__} at position {i}"
                 f"{where}; expected str. Drop the row, select a column of texts, or convert "
                 "it, for instance with [text if isinstance(text, str) else '' for text in X]."
             )

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.calibration.step import flat, linear_map
+from skcalib.calibration.map import flat, linear_map
 from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, recipe_of
 from skcalib.encoders.model.tokens import CONTINUES, SPACES, Tokens
 from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe

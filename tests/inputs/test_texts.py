@@ -108,12 +108,6 @@ def test_every_container_of_pairs_gives_the_same_two_lists(container):
     assert fitted_on(X) >= {*TEXTS, *OTHERS}
 
 
-def test_the_list_that_came_stays_as_it_was():
-    came = list(np.array(TEXTS))
-    assert as_texts(came) == TEXTS
-    assert {type(text) for text in came} == {np.str_}
-
-
 readers = pytest.mark.parametrize("read", [as_texts, as_pairs, fitted_on])
 
 
