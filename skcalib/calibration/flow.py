@@ -93,11 +93,10 @@ class NormalizingFlow(
 
     Notes
     -----
-    Of the defaults, additive couplings and one epoch are those of the paper. Width, depth,
-    learning rate and Adam without bias correction are those of its code. Two levels are those
-    of a post about the method; the code has three (its configuration is called l3_d3_w32).
-    The code also differs in two other ways: a batch has 32 pairs, so 64 sentences, and biases
-    and scales decay, too.
+    Additive couplings and one epoch are those of the paper's text. Width, depth, learning rate
+    and Adam without bias correction are those of its code, which has three levels
+    (config_l3_d3_w32), batches of 32 pairs, so 64 sentences, and a decay of biases and scales,
+    too. Two levels are those of a post about the method.
 
     A column that varies by no more than the rounding of its own values, such as a constant,
     would make the likelihood infinite. In training, random numbers replace it, and in
@@ -316,8 +315,7 @@ class NormalizingFlow(
         -------
         flow : torch.nn.Module
             On the CPU and in the data type of the fit, with ``forward(u) -> (z, logabsdet)``,
-            ``inverse(z) -> (u, logabsdet)`` and ``log_prob(u)``. It shares nothing with this
-            estimator: you can move it, train it further, or differentiate through it.
+            ``inverse(z) -> (u, logabsdet)`` and ``log_prob(u)``.
         """
         check_is_fitted(self)
         return self._network()

@@ -60,9 +60,7 @@ class Moments:
     def of_dask(cls, X: Any) -> Moments:
         """Moments of a dask array, on its cluster: those of blocks of rows, merged in a tree.
 
-        No task holds more than a block of rows, and only moments travel between workers. If a
-        worker dies, its blocks are computed again. Chunk sizes may be unknown, and blocks may
-        be empty.
+        Only moments travel between workers. Chunk sizes may be unknown, and blocks be empty.
         """
         import dask
 
@@ -188,9 +186,8 @@ def decompose(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # Where columns differ much in scale, small eigenvalues keep their digits if the columns
     # come by falling variance.
     order = np.argsort(-np.diag(covariance), kind="stable")
-    # One BLAS thread: an eigendecomposition has many small parallel regions. On a machine that
-    # shares its cores, BLAS's threads waited for each other a hundred times as long as one
-    # worked (2.1 s against 0.02 s at d = 384). Two alone are no faster at these sizes.
+    # One BLAS thread: an eigendecomposition has many small parallel regions. On shared cores
+    # BLAS's threads waited for each other a hundred times as long as one worked.
     with limit_blas(1):
         variance, basis = linalg.eigh(
             covariance[np.ix_(order, order)], driver="evd", overwrite_a=True
@@ -200,8 +197,8 @@ def decompose(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         null = np.flatnonzero(variance <= rounding_error(variance))
         if len(null) > 1:
             # Rounding also decides the axes S of the null space, and shrinkage keeps them. The
-            # pivoted QR of the projection S S' gives axes that depend on the space alone, so
-            # that equal samples get equal vectors. Its Q is S times the Q of S'.
+            # pivoted QR of S S', whose Q is S times that of S', depends on the space alone, so
+            # that equal samples get equal vectors.
             space = basis[:, null]
             rotation, *_ = linalg.qr(space.T, mode="economic", pivoting=True)
             variance[null], basis[:, null] = 0.0, space @ rotation
