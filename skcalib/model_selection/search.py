@@ -135,10 +135,7 @@ class CalibrationSearch(TextTransformer):
 
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
-        "task": [
-            StrOptions({name for name in TASKS if name}),
-            None,
-        ],
+        "task": [StrOptions({name for name in TASKS if name}), None],
         "candidates": [list, tuple, None],
         "n_groups": [Interval(Integral, 2, None, closed="left"), None],
         "pooling": "no_validation",  # `BertEncoder` checks these three

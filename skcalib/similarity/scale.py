@@ -25,11 +25,7 @@ from skcalib.cosines import SLACK, best_of_others
 from skcalib.encoders.pipelines import as_encoder, before_calibration
 from skcalib.inputs.containers import first_text, refuse_rows
 from skcalib.inputs.texts import distinct_texts
-from skcalib.inputs.vectors import (
-    checked_rows,
-    unit_rows,
-    warn_of_silent,
-)
+from skcalib.inputs.vectors import checked_rows, unit_rows, warn_of_silent
 from skcalib.similarity.null import FEWEST_PAIRS, PairCounts, count_pairs, distinct
 from skcalib.similarity.space import vectors_of
 from skcalib.statistics.conformal import confidence_for, n_above, n_needed

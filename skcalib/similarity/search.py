@@ -311,16 +311,13 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
 
     @property
     def document_pipeline_(self) -> Pipeline:
-        """Fitted steps from documents to their dense vectors, for exports.
-
-        Texts without content are vectors like others there.
-        """
+        """Fitted steps from documents, all as if with content, to vectors, for exports."""
         check_is_fitted(self)
         return self._pipeline(self._documents, self.document_shift_)
 
     @property
     def query_pipeline_(self) -> Pipeline:
-        """Fitted steps from queries to their dense vectors, for exports."""
+        """Fitted steps from queries, all as if with content, to vectors, for exports."""
         check_is_fitted(self)
         return self._pipeline(self._queries, self.query_shift_)
 

@@ -14,12 +14,7 @@ from skcalib.calibration.whitening import Whitening
 from skcalib.encoders.pipelines import as_encoder, before_calibration, encode, is_frozen
 from skcalib.inputs.containers import first_text
 from skcalib.inputs.texts import as_texts
-from skcalib.inputs.vectors import (
-    check_vectors,
-    checked_rows,
-    unit_vectors,
-    warn_of_silent,
-)
+from skcalib.inputs.vectors import check_vectors, checked_rows, unit_vectors, warn_of_silent
 
 
 def vectors_of(
@@ -82,8 +77,7 @@ class TextSpace:
                     f"{name} has {X.shape[1]} features, but X has {self.width}. Encode "
                     "both by the same model, or by two whose vectors are comparable."
                 )
-        if fit:
-            self.width = X.shape[1]
+        self.width = X.shape[1]
         unit = unit_vectors(X)
         if fit or warns:
             warn_of_silent(~unit.any(axis=1))

@@ -12,7 +12,6 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import (
     BertEncoder,
@@ -133,11 +132,3 @@ def test_scorer_takes_fitted_estimators_and_texts():
     ):
         with pytest.raises(TypeError, match=message):
             SelfRetrieval()(FirstNumber().fit([]), X)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_vectors_that_are_not_finite_win_no_search(value):
-    encoder = make_pipeline(FirstNumber(), FunctionTransformer(lambda X: (X + 1) * value))
-    model = BiEncoder(encoder).fit(numbered(30))
-    with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
-        SelfRetrieval(n_texts=20)(model, numbered(30))

@@ -191,28 +191,6 @@ def test_a_class_of_most_texts_that_have_nothing_in_common():
     assert model.score(new, [text[0] for text in new]) > 0.95
 
 
-def test_texts_without_label_do_not_drag_classes_that_are_no_topics():
-    """The texts divide by topic. The classes divide each topic, which shows less."""
-    right, dragged = [], []
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        topic, side = rng.integers(0, 2, (2, 2000))
-        X = rng.normal(size=(2000, 40))
-        X[:, 0] += 5 * topic
-        X[:, 1] += 3 * side
-        vectors = TextEncoder(lambda texts, X=X: X[[int(text) for text in texts]])
-        encoder = make_pipeline(vectors, Whitening(power="auto"))
-        labels = np.full(2000, None)
-        for s in (0, 1):  # more labels of a class are of one topic
-            for t, n in ((s, 5), (1 - s, 3)):
-                labels[np.flatnonzero((side == s) & (topic == t))[:n]] = s
-        texts = [str(i) for i in range(2000)]
-        predicted = ZeroShotClassifier(encoder).fit(texts, labels).predict(texts)
-        right.append(np.mean(predicted == side))
-        dragged.append(np.mean(predicted == topic))
-    assert np.mean(right) > np.mean(dragged) + 0.05
-
-
 @pytest.mark.parametrize("words", [["Music", "music"], ["animals", "Music", "MUSIC"]])
 def test_names_that_the_encoder_cannot_distinguish_are_refused(words):
     def lower(texts):

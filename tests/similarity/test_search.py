@@ -1,7 +1,6 @@
 """SearchEncoder: the score and its gain, few queries, later documents, bad input."""
 
 import json
-import pickle
 import shutil
 from itertools import product
 from zlib import crc32
@@ -92,12 +91,6 @@ def test_equal_queries_count_once():
     search = SearchEncoder().fit(DOCUMENTS, queries=repeated)
     assert search.n_queries_ == 200
     assert_allclose(search.query_shift_, SEARCH.query_shift_, atol=1e-7)
-
-
-def test_it_comes_back_from_a_pickle_and_clones():
-    back = pickle.loads(pickle.dumps(SEARCH))
-    assert_array_equal(back.encode_query(NEW), SEARCH.encode_query(NEW))
-    assert clone(SEARCH).get_params() == SEARCH.get_params()
 
 
 def test_no_method_takes_queries_for_documents():
