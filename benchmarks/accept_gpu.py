@@ -33,7 +33,7 @@ from skcalib.datasets import load_toy_sts, minilm_path
 
 POWERS = 1.0, "auto"
 DEVICES = {"GPU": "cuda", "CPU": "cpu"}
-POOLINGS = ("cls", "mean", "max", "mean_sqrt_len", "zipf")
+POOLINGS = ("cls", "mean", "max", "mean_own", "zipf")
 
 
 def rows(n, d, dtype=np.float64):

@@ -47,7 +47,7 @@ def ours(given):
     with tempfile.TemporaryDirectory() as folder:
         encoder = BertEncoder(minilm_path(), memory=folder)
         grid = {
-            "encoder__bert__pooling": ["mean", "max", "mean_sqrt_len", "zipf"],
+            "encoder__bert__pooling": ["mean", "max", "mean_own", "zipf"],
             "encoder__bert__layers": [-1, "last2", "first_last", "embedding_last"],
             "encoder__whiten__n_components": KEPT,
         }

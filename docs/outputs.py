@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 # Pages whose blocks run by themselves; those of all others use names of the blocks before.
-ALONE = "comparison.md", "index.md", "languages.md"
+ALONE = "comparison.md", "index.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OUTPUT = re.compile(r"(?:^# ?.*\n)*\Z", re.MULTILINE)
 

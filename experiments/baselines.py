@@ -24,9 +24,9 @@ and "smoothed" is `NeighborSmoothing`.
   cosine with one that has another answer.
 - "names", "three labels", "three labels and names": accuracy; in skewed sets the mean of
   accuracy and balanced accuracy.
+- "classifier": accuracy of `LogisticRegression` after a step; 500 labeled texts are fitted, and
+  choose `C`.
 - "no class": mean of the shares of texts kept of known classes and rejected of others.
-- "languages": share of a sentence's translations among its nearest, in one pool of four
-  languages, after a map fitted on other sentences and their languages.
 - "rate": how well a threshold for one false pair in a thousand keeps it on other texts, the
   smaller of the rates divided by the larger.
 """
@@ -35,29 +35,26 @@ import re
 import warnings
 
 import answers
-import languages
 import numpy as np
 import raw_depths
 import raw_recipes
 import raw_sts
 import search
 from classes import ODD, Bench, by_lines, kinds_of, rejections
-from contenders import OURS, for_groups, for_known_groups, for_similarity
+from contenders import OURS, for_groups, for_known_groups, for_similarity, pca
 from data import FITTED, SETS, STS, labeled, sentences, side
 from measures import codes_of, correlations, ndcg, precisions, unit
 from scipy.stats import t
 from sklearn.cluster import KMeans
 from sklearn.covariance import LedoitWolf
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import normalized_mutual_info_score, roc_auc_score
+from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.neighbors import NearestNeighbors
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from skcalib import (
-    NearestAnswer,
-    NormalizingFlow,
-    SimilarityScale,
-    TextEncoder,
-)
+from skcalib import NearestAnswer, NormalizingFlow, SimilarityScale, TextEncoder, Whitening
 
 RESAMPLES = 1000
 TRAINED = "minilm", "e5"
@@ -70,7 +67,6 @@ CLUSTERED = (
     OURS,
     "skcalib, not smoothed",
 )
-MEANS = {"cosine": 0, "half of the means": 0.5, "the means": 1}
 RAW_SETS = "Banking77", "news", "biomedical", "emotions", "intents", "assistants"
 
 
@@ -144,8 +140,11 @@ def encoder_of(job, name, encode, options):
     """Return what encodes texts: a trained encoder, or features of a raw language model."""
     if name in TRAINED:
         return encode.named(name)
+    if job == "raw model, classifier":
+        encoder = raw_depths.stored(encode.named(name), options, layers=-1).fit([""])
+        return lambda texts: encoder.transform(list(texts))
     model, feature = encode.named("smollm2"), RAW[name]
-    return lambda texts, data=None: raw_recipes.encoded(model, options, feature, texts, data)[0]
+    return lambda texts: raw_recipes.encoded(model, options, feature, texts)[0]
 
 
 def is_raw(encode):
@@ -182,8 +181,7 @@ def sets_of(encode):
             fitted, texts, codes = known["fit"], known["texts"], codes_of(known["labels"])
         else:
             fitted, texts, codes = raw_depths.texts_of(name, *size)
-        known = (name,) if is_raw(encode) else ()
-        yield name, encode(fitted, *known), encode(texts, *known), codes_of(codes)
+        yield name, encode(fitted), encode(texts), codes_of(codes)
 
 
 def few_fitted(encode):
@@ -259,7 +257,7 @@ def odd(encode, options):
 def searched(n_bank, sets=search.SETS):
     def task(encode, options):
         for name in sets:
-            documents, queries, grades, _ = search.collection(encode, name)
+            documents, queries, grades = search.collection(encode, name)
             answered = np.flatnonzero(grades.any(axis=1))
             order = np.random.default_rng(0).permutation(answered)
             bank, scored = order[: len(order) // 2][:n_bank], order[len(order) // 2 :]
@@ -279,16 +277,10 @@ def searched(n_bank, sets=search.SETS):
 def line_scores(sides, documents, queries, bank):
     """Return scores of queries with documents, by words, characters and vectors."""
     D, Q = sides[True](documents), sides[False](queries)
-    center = (sides[False](bank) if bank else np.zeros_like(Q)).mean(axis=0)
-    n_grams = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True)
-    spelled = n_grams.fit_transform(documents)
-    spelled = (n_grams.transform(queries) @ spelled.T).toarray()
-    words, steps = search.bm25(documents, queries), {}
-    for share, m in MEANS.items():
-        cosines = unit(Q - m * center) @ unit(D - m * D.mean(axis=0)).T
-        for c in (0, 0.2, 0.3, 0.5):
-            steps[f"{share}, {c} characters"] = cosines + c * spelled
-    steps["raw"] = steps.pop("cosine, 0 characters")
+    mean = sides[False](bank).mean(axis=0) if bank else np.zeros(len(Q.T))
+    words = search.bm25(documents, queries)
+    steps = search.contenders(D, Q, search.n_grams(documents, queries), mean)
+    steps["raw"] = steps.pop("cosines")
     return steps | {"BM25": words, "reciprocal ranks": search.ranks(steps["raw"], words)}
 
 
@@ -341,6 +333,21 @@ def classified(n_labels, are_named):
     return task
 
 
+def with_many_labels(encode, options):
+    steps = {"raw": "passthrough", "StandardScaler": StandardScaler(), "PCA(128)": pca(128)}
+    steps |= {"skcalib, exact": Whitening(), OURS: Whitening(power="auto")}
+    for name in raw_depths.SETS[1:]:
+        n = 400 if name == "intents" else 500  # as `raw_depths`, which has stored them
+        (known, y), (new, of_new) = (labeled(name, half, n) for half in ("train", "test"))
+        X, Z, values = encode(known), encode(new), {}
+        for step, map_ in steps.items():
+            logistic = LogisticRegression(max_iter=2000)
+            logistic = GridSearchCV(logistic, {"C": [1, 10, 100]}, cv=KFold(3))
+            model = make_pipeline(map_, logistic).fit(X, y)
+            values[step] = model.predict(Z) == of_new
+        yield name, "accuracy", resampled(values)
+
+
 def of_no_class(encode, options):
     for name in ODD:
         values = {}
@@ -351,25 +358,6 @@ def of_no_class(encode, options):
         for kind, of_steps in values.items():
             means = {step: np.mean(hits, axis=0) for step, hits in of_steps.items()}
             yield name, f"balanced accuracy, {kind}", resampled(means)
-
-
-# Languages and rates.
-
-
-def of_languages(encode, options):
-    fitted, groups, pool, text = languages.sentences()
-    X, Z = encode(fitted), encode(pool)
-    means = {group: X[groups == group].mean(axis=0) for group in languages.TASKS}
-    of_pool = np.repeat(list(languages.TASKS), len(pool) // len(languages.TASKS))
-    each = Z - np.array([means[group] for group in of_pool])
-    steps = {
-        "raw": Z,
-        "mean subtracted": Z - X.mean(axis=0),
-        "mean of each language subtracted": each,
-        OURS: languages.erased(X, Z, groups),
-    }
-    hits = {step: languages.hits(vectors, text) for step, vectors in steps.items()}
-    yield "STS-B", "translations found", resampled(hits)
 
 
 def rate_kept(encode, options):
@@ -402,7 +390,8 @@ TASKS = {  # the task of a job, and its encoders
     "names": (classified(0, True), TRAINED),
     "three labels": (classified(3, False), TRAINED),
     "three labels and names": (classified(3, True), TRAINED),
+    "classifier": (with_many_labels, TRAINED),
+    "raw model, classifier": (with_many_labels, ("smollm2",)),
     "no class": (of_no_class, TRAINED),
-    "languages": (of_languages, TRAINED),
     "rate": (rate_kept, TRAINED),
 }

@@ -3,11 +3,9 @@
 The whitenings are fitted on 4,000 training questions. The codes are those of
 sentence-transformers: int8 in the range that each dimension has among the fitted texts, and
 signs. Coded vectors are compared by their cosine. "float query" compares the signs of stored
-texts with queries in float32, and "RaBitQ" is faiss's index of a bit for each dimension and
-eight bytes, asked with queries in float32.
+texts with queries in float32.
 """
 
-import faiss
 import numpy as np
 from data import FITTED, labeled
 from measures import codes_of, precisions, unit
@@ -17,12 +15,9 @@ from sklearn.preprocessing import FunctionTransformer
 from skcalib import Whitening
 
 PARAMS = {
-    "pca, all": {},
     "pca": {"n_components": 128},
     "rotated": {"n_components": 128, "method": "rotated"},
     "rotated, all": {"method": "rotated"},
-    "zca": {"method": "zca"},
-    "zca of 128": {"n_components": 128, "method": "zca"},
 }
 
 
@@ -42,20 +37,8 @@ def rows(encode, options):
         row = {"method": name, "dimensions": found.shape[1]}
         cosines = {kind: unit(vectors) @ unit(vectors).T for kind, vectors in coded.items()}
         cosines["float query"] = found @ unit(coded["signs"]).T
-        cosines["RaBitQ"] = by_rabitq(known, found)
         codes = codes_of(labels)
         for kind, similarity in cosines.items():
             value = precisions(similarity, codes[:, None] == codes).mean()
             row[kind] = f"{100 * value:.1f}"
         yield row
-
-
-def by_rabitq(known, vectors):
-    """Inner products of each vector with all, as the index estimates them."""
-    index = faiss.IndexRaBitQ(vectors.shape[1], faiss.METRIC_INNER_PRODUCT)
-    index.train(known.astype(np.float32))
-    index.add(vectors.astype(np.float32))
-    scores, rows = index.search(vectors.astype(np.float32), len(vectors))
-    similarity = np.empty_like(scores)
-    np.put_along_axis(similarity, rows, scores, axis=1)
-    return similarity

@@ -1,14 +1,8 @@
-"""Classes from their names: what other names, small pools and a rejection rate change.
+"""Classes by names and labels, by lines of scikit-learn and by `ZeroShotClassifier`.
 
 Up to 4,000 training texts are the pool without labels, and up to 3,000 test texts are scored.
 Where classes are skewed, accuracy stands for the mean of accuracy and balanced accuracy. Names
-are encoded as the classifier reads them. ``baselines.py`` compares the classifier by names and
-by labels with a few lines of scikit-learn.
-
-"ours, rejection_rate=0.01" scores the texts that get a class. "worst wording" and "best
-wording" are those of `WORDINGS`, in place of the labels. "small" are pools of 80 to 770 texts,
-in which the classes have sizes as 1, 1/2, 1/3, ...: the difference to raw names, mean and worst
-of four sizes.
+are encoded as the classifier reads them.
 
 `rejections` has the texts of three quarters of the classes, of which eight labels each and up
 to 2,000 texts without labels are known, and odd texts: of another domain, and of the last
@@ -16,11 +10,9 @@ quarter of the classes. 5 % of the good texts may be rejected. For the peers the
 quantile at 5 % of the greatest probability, or cosine, of the texts without labels.
 """
 
-from itertools import chain
-
 import numpy as np
 from contenders import OURS, Near, pca
-from data import FITTED, SETS, labeled
+from data import FITTED, labeled
 from measures import unit
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
@@ -30,7 +22,6 @@ from sklearn.semi_supervised import LabelSpreading
 from skcalib import TextEncoder, ZeroShotClassifier
 
 SKEWED = "intents", "spam", "emotions"
-SMALL = 80, 160, 380, 770
 ODD = {  # sets with classes that are left out, and the set that other texts come from
     "Banking77": "news",
     "biomedical": "intents",
@@ -39,29 +30,6 @@ ODD = {  # sets with classes that are left out, and the set that other texts com
 }
 POOL, SCORED, LABELS, DRAWS, RATE = 2000, 1000, 8, 4, 0.05
 EVERY = 10**9  # texts, in random order
-WORDINGS = {  # of the classes, in the order of their labels
-    "spam": [
-        ("chat", "advertisement"),
-        ("message from a friend", "message from a company"),
-        ("personal message", "unwanted advertising"),
-        ("conversation between friends", "prizes, offers and subscriptions"),
-        ("normal", "junk"),
-    ],
-    "emotions": [
-        ("I am angry", "I am happy", "I am hopeful", "I am sad"),
-        ("rage", "happiness", "hope", "grief"),
-        ("an angry tweet", "a joyful tweet", "an optimistic tweet", "a sad tweet"),
-        ("annoyed, furious", "glad, delighted", "confident, hopeful", "depressed, in tears"),
-        ("furious", "delighted", "hopeful", "depressed"),
-    ],
-}
-
-
-def rows(encode, options):
-    for name in options.only or SETS:
-        if name != "biomedical":  # whose topics have no names
-            for score, step, value in of_names(Bench(encode, name)):
-                yield {"set": name, "score": score, "step": step, "value": f"{value:.1f}"}
 
 
 class Bench:
@@ -72,9 +40,7 @@ class Bench:
         self.new, self.labels = labeled(name, "test", 3000)
         self.classes = np.unique(self.pool_labels)
         self.names = [label.replace("_", " ").replace("-", " ") for label in self.classes]
-        self.wordings = WORDINGS.get(name, [])
-        names = [*self.names, *chain(*self.wordings)]
-        texts = list(dict.fromkeys([*self.pool, *self.new, *names]))
+        texts = list(dict.fromkeys([*self.pool, *self.new, *self.names]))
         self.row, self.vectors = {text: i for i, text in enumerate(texts)}, encode(texts)
         self.encoder = TextEncoder(self.encode)
         self.weights = np.ones(len(self.labels))
@@ -101,30 +67,6 @@ class Bench:
         names = dict(zip(self.classes, self.names if names is None else names, strict=False))
         model = ZeroShotClassifier(self.encoder, names or None, **params)
         return model.fit(list(pool), y if len(known) else None).predict(list(self.new))
-
-
-def of_names(bench):
-    """Yield scores by names alone, and their steps and values."""
-    predicted = bench.ours(bench.pool, rejection_rate=0.01)
-    kept = predicted != "other"
-    accuracy = 100 * bench.hits(predicted)[kept].sum() / bench.weights[kept].sum()
-    yield "names", "ours, rejection_rate=0.01", accuracy
-    if bench.wordings:
-        wordings = (bench.ours(bench.pool, names=names) for names in bench.wordings)
-        accuracies = [100 * bench.hits(predicted).mean() for predicted in wordings]
-        yield "names", "ours, worst wording", min(accuracies)
-        yield "names", "ours, best wording", max(accuracies)
-    gains, share = [], 1 / np.arange(1, len(bench.classes) + 1)
-    raw = 100 * bench.hits(by_lines(bench, [], True)["raw"]).mean()
-    for seed, n in enumerate(SMALL):
-        rng = np.random.default_rng(seed)
-        wanted = np.ceil(n * rng.permutation(share) / share.sum()).astype(int)
-        order = rng.permutation(len(bench.pool))
-        of_class = (order[bench.pool_labels[order] == c] for c in bench.classes)
-        rows = np.concatenate([r[:k] for r, k in zip(of_class, wanted, strict=True)])
-        gains.append(100 * bench.hits(bench.ours(bench.pool[rows])).mean() - raw)
-    yield "small, mean gain", "ours", np.mean(gains)
-    yield "small, worst gain", "ours", np.min(gains)
 
 
 def by_lines(bench, known, are_named):

@@ -29,7 +29,8 @@ def pca(n, **params):
     return PCA(n, random_state=0, **params)
 
 
-def for_similarity():
+def steps():
+    """Return steps by their names in all results but those of `baselines`."""
     return {
         "raw": FunctionTransformer(),
         "mean subtracted": StandardScaler(with_std=False),
@@ -37,10 +38,19 @@ def for_similarity():
         "PCA(128)": pca(128),
         "PCA(128, whiten=True)": pca(128, whiten=True),
         "PCA(256, whiten=True)": pca(256, whiten=True),
-        "skcalib, exact": Whitening(),
-        OURS: Whitening(power="auto"),
-        "skcalib, many": Whitening(power="auto", n_groups="many"),
+        "exact": Whitening(),
+        "default": Whitening(power="auto"),
+        "many": Whitening(power="auto", n_groups="many"),
     }
+
+
+def chosen(*names):
+    return {name: step for name, step in steps().items() if name in names}
+
+
+def for_similarity():
+    ours = {"exact": "skcalib, exact", "default": OURS, "many": "skcalib, many"}
+    return {ours.get(name, name): step for name, step in steps().items()}
 
 
 def for_groups():

@@ -7,7 +7,6 @@ texts.
 
 import json
 import os
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -107,19 +106,15 @@ def cranfield() -> Collection:
     """Documents with text and queries with a relevant one, by falling id."""
     texts = {}
     for part in ("corpus", "queries"):
-        lines = (CRANFIELD / f"{part}.jsonl").read_text("utf-8").splitlines()
-        entries = {entry["_id"]: entry for entry in map(json.loads, lines)}
-        both = {i: f"{e.get('title') or ''} {e['text']}".strip() for i, e in entries.items()}
-        texts[part] = {i: both[i] for i in sorted(both, reverse=True) if both[i]}
-    relevant = defaultdict(dict)
+        frame = pd.read_json(CRANFIELD / f"{part}.jsonl", lines=True, dtype=str).fillna("")
+        both = (frame.get("title", "") + " " + frame["text"]).str.strip().set_axis(frame["_id"])
+        texts[part] = both[both != ""].sort_index(ascending=False)
+    documents, queries = texts["corpus"], texts["queries"]
     judged = pd.read_csv(CRANFIELD / "qrels" / "test.tsv", sep="\t", dtype={0: str, 1: str})
-    for query, document, grade in judged.itertuples(index=False):
-        if grade > 0 and document in texts["corpus"]:
-            relevant[query][document] = grade
-    asked = [query for query in texts["queries"] if query in relevant]
-    grades = [[relevant[query].get(i, 0) for i in texts["corpus"]] for query in asked]
-    queries = [texts["queries"][query] for query in asked]
-    return Collection([*texts["corpus"].values()], queries, np.array(grades))
+    grades = judged.pivot_table("score", "query-id", "corpus-id").clip(0)
+    grades = grades.reindex(index=queries.index, columns=documents.index).fillna(0)
+    grades = grades[grades.any(axis=1)]
+    return Collection(documents.tolist(), queries[grades.index].tolist(), grades.to_numpy())
 
 
 class Match(NamedTuple):

@@ -36,8 +36,7 @@ def rows(encode, options):
     of_pairs = {use: vectors_of(encode, options, *given) for use, given in judged.items()}
     fit_on, texts, codes = texts_of("Banking77")
     fitted, scored = (
-        raw_recipes.encoded(encode, options, "first_last", of, "Banking77")[0]
-        for of in (fit_on, texts)
+        raw_recipes.encoded(encode, options, "first_last", of)[0] for of in (fit_on, texts)
     )
     steps = {str(k): Whitening(k, power="auto", n_groups="many") for k in KEPT}
     for k, step in {"raw": FunctionTransformer(), **steps}.items():

@@ -6,8 +6,8 @@ of two shops, or of two databases, as they are. "characters" are mutual nearest 
 TF-IDF of n-grams of characters, with a cosine of 0.4 or more, and "vectors" are all mutual
 nearest neighbors by the encoder.
 
-"copies" are 400 texts that are planted among 4,000, misspelled, with two words swapped or one
-dropped, or 393 pairs of STS-B with grade 5. "catalogs" are 600 texts and a version of each with
+"copies" are 400 texts that are planted among 4,000, misspelled or with a word
+dropped. "catalogs" are 600 texts and a version of each with
 all three changes. "characters" lists all pairs with a cosine of 0.8 or more, "raw 0.9" those
 with a cosine of vectors of 0.9 or more, and "scale" those that reach the threshold of a
 `SimilarityScale` that 1,000 pairs reach.
@@ -17,7 +17,7 @@ although many of them are related.
 """
 
 import numpy as np
-from data import MATCHES, labeled, match, pairs, side
+from data import MATCHES, labeled, match, side
 from measures import unit
 from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -172,7 +172,7 @@ def catalogs(text, rng):
 def plants(texts):
     """Yield a name, all texts, and the pairs of rows that are planted."""
     long = [i for i, text in enumerate(texts) if len(text.split()) >= 5]
-    for edit in (misspelled, swapped, dropped, catalogs):
+    for edit in (misspelled, dropped, catalogs):
         rng, old, chosen = np.random.default_rng(0), texts, long[:N_PLANTED]
         if edit is catalogs:
             old = [texts[row] for row in long[:600]]
@@ -181,11 +181,3 @@ def plants(texts):
         new = [(text, row) for text, row in copies.items() if text not in set(old)]
         planted = {(row, len(old) + k) for k, (_, row) in enumerate(new)}
         yield edit.__name__, [*old, *(text for text, _ in new)], planted
-    new = []
-    for split in ("train", "dev", "test"):
-        both, grades = pairs("stsb", split)
-        for pair in both[grades == 5]:
-            new += pair.tolist() if len({*pair} - {*new}) == 2 else []
-    new, n = new[: 2 * N_PLANTED], len(texts)
-    planted = {(n + k, n + k + 1) for k in range(0, len(new), 2)}
-    yield "STS-B", [*texts, *new], planted

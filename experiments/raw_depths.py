@@ -10,11 +10,10 @@ of groups; "raw" is the score itself; "100 texts" is the default after a fit on 
 """
 
 import numpy as np
+from contenders import chosen
 from data import LENGTH, LENGTH_WITH_TEMPLATE, TEMPLATE, labeled, pairs
 from measures import codes_of, of_pairs, precisions, unit
-from sklearn.decomposition import PCA
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import VectorStore, Whitening
 
@@ -46,21 +45,9 @@ def stored(encode, options, pooling="mean", **params):
 
 
 def steps(n_groups):
-    by_name = {
-        "mean subtracted": StandardScaler(with_std=False),
-        "StandardScaler": StandardScaler(),
-        "PCA(128)": PCA(128, random_state=0),
-        "PCA(128, whiten)": PCA(128, whiten=True, random_state=0),
-        "exact": Whitening(),
-        "default": Whitening(power="auto"),
-        "many": Whitening(power="auto", n_groups="many"),
-    }
+    by_name = chosen("mean subtracted", "StandardScaler", "exact", "default", "many")
     if n_groups is not None:
         by_name["n_groups"] = Whitening(power="auto", n_groups=n_groups)
-        by_name["PCA(groups)"] = PCA(n_groups, random_state=0)
-        by_name["StandardScaler, PCA(2 groups)"] = make_pipeline(
-            StandardScaler(), PCA(2 * n_groups, random_state=0)
-        )
     return by_name
 
 

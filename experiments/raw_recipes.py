@@ -10,22 +10,16 @@ and 400 others scored; "n_groups" knows their number. "value" is the mean over s
 over raw vectors, "worst" that of the worst set.
 """
 
-import json
-
 import numpy as np
 import pandas as pd
-from contenders import Near
-from data import DATA, SIDES, pairs
+from contenders import Near, chosen
+from data import DATA, pairs, side
 from measures import codes_of, correlations, precisions, unit
-from raw_depths import stored as stored_depths
 from raw_depths import texts_of
-from raw_sts import FEATURES, side_by_side
-from raw_sts import stored as stored_pairs
+from raw_sts import FEATURES, side_by_side, stored
 from sklearn.base import clone
-from sklearn.decomposition import PCA
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from skcalib import NeighborSmoothing, Whitening
 
@@ -39,26 +33,14 @@ GROUPS = {
     "assistants": "few groups",
 }
 FEW, TEXTS = 300, 400
-# By the sets that `raw_depths` has stored, with its names of their features.
-AS_STORED = {
-    "first_last": {"layers": "first_last"},
-    "last token, prompt": {"pooling": "last, prompt"},
-}
+STEPS = "raw", "StandardScaler", "PCA(128, whiten=True)", "exact", "default", "many"
 
 
 def steps(n_groups=None):
-    by_name = {
-        "raw": FunctionTransformer(),
-        "StandardScaler": StandardScaler(),
-        "PCA(128, whiten)": PCA(128, whiten=True, random_state=0),
-        "exact": Whitening(),
-        "default": Whitening(power="auto"),
-        "many": Whitening(power="auto", n_groups="many"),
-    }
+    by_name = chosen(*STEPS)
     if n_groups is not None:
         scaled, default = by_name["StandardScaler"], by_name["default"]
         known = Whitening(power="auto", n_groups=n_groups)
-        by_name["PCA(groups)"] = PCA(n_groups, random_state=0)
         by_name["StandardScaler, near"] = make_pipeline(scaled, Near())
         by_name["default, smoothed"] = make_pipeline(default, NeighborSmoothing())
         by_name["n_groups"] = known
@@ -93,23 +75,14 @@ def of_pairs():
     frame = pd.read_csv(DATA / "raw" / "qnli" / "qnli-dev.csv", keep_default_na=False)
     drawn = frame.iloc[np.random.default_rng(0).permutation(len(frame))[: FEW // 2]]
     yield "answers", "QNLI", drawn.iloc[:, :2].to_numpy(), drawn.iloc[:, 2].to_numpy()
-    entries = json.loads((SIDES / "medical-pairs.json").read_text("utf-8"))
+    entries = side("medical-pairs")
     both = np.column_stack([entries["a"], entries["b"]])
     yield "same meaning", "medical", both, np.array(entries["same"])
 
 
-def encoded(encode, options, feature, texts, name=None):
+def encoded(encode, options, feature, texts):
     """Vectors of texts, one array for each part of a feature."""
-    in_depths = name not in (None, "intents", "assistants")
-    if in_depths and feature in AS_STORED:
-        encoder = stored_depths(encode, options, **AS_STORED[feature])
-        return [encoder.fit([""]).transform(list(texts))]
-    if in_depths and feature == "side by side":
-        return [
-            encoded(encode, options, part, texts, name)[0]
-            for part in ("last token, prompt", "second text")
-        ]
-    encoders = [stored_pairs(encode, options, **params) for params in FEATURES[feature]]
+    encoders = [stored(encode, options, **params) for params in FEATURES[feature]]
     return [encoder.fit([""]).transform(list(texts)) for encoder in encoders]
 
 
@@ -131,11 +104,11 @@ def paired(encode, options, feature, both, grades, use):
 def of_groups(encode, options, feature, name):
     """Return the R-precision of each step, times 100."""
     if name == "assistants":
-        entries = json.loads((SIDES / "assistants.json").read_text("utf-8"))
+        entries = side(name)
         fit_on, texts, codes = entries["fit"], entries["texts"], codes_of(entries["labels"])
     else:
         fit_on, texts, codes = texts_of(name, TEXTS, TEXTS)
-    fitted, scored = (encoded(encode, options, feature, t, name) for t in (fit_on, texts))
+    fitted, scored = (encoded(encode, options, feature, t) for t in (fit_on, texts))
     scores = {}
     for step, map_ in steps(codes.max() + 1).items():
         units = side_by_side(

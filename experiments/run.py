@@ -25,7 +25,7 @@ from data import ENCODERS, Encoder
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "docs" / "results"
-PARTS = {"run", "data", "contenders", "measures"}
+PARTS = {"run", "data", "contenders", "measures", "classes"}
 NAMES = sorted(file.stem for file in HERE.glob("*.py") if file.stem not in PARTS)
 MADE = ["file", "command", "commit", "date", "seconds", "versions"]
 VERSIONS = "numpy", "scikit-learn", "torch", "transformers"

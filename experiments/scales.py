@@ -21,11 +21,6 @@ def rows(encode, options):
     for step, Z in (("raw", texts), ("whitened", auto.transform(texts))):
         row = {"fitted on": "halves", "data": "Banking77", "step": step}
         yield from rates(SimilarityScale().fit(Z[::2]), Z[1::2], row)
-    for n in (250, 1000, 4000):
-        auto.fit(fit[:n])
-        scale = SimilarityScale().fit(auto.transform(fit[:n]))
-        row = {"fitted on": f"{n} texts", "data": "Banking77", "step": "whitened"}
-        yield from rates(scale, auto.transform(texts), row)
     train = encode(sentences())
     scale = SimilarityScale().fit(auto.fit(train[::2]).transform(train[1::2]))
     others = {task: np.unique(pairs(task)[0].ravel())[::2] for task in STS}

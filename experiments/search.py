@@ -1,18 +1,17 @@
 """Search with queries, beside what others would write in a few lines.
 
-Half of a set's queries, drawn five times, are scored by nDCG@10. The bank is 30 or 100 of the
-other half, without judgments; "none" has no bank.
+Half of a set's queries, drawn five times, are scored by nDCG@10. The bank is 100 of the other
+half, without judgments; "none" has no bank.
 
-"cosines", "half", "three quarters" and "both means" subtract none, some or all of the mean of
-each side, and "+ 0.3" adds this weight times the cosine of TF-IDF of characters. "BM25" and
-"reciprocal ranks" (of BM25 and cosines) see no bank. "search" is `SearchEncoder`, and "search
-of parts" searches parts of 100 words, of which the best one counts for a document.
+"half of the means" and "the means" are subtracted from each side. "0.3 characters" adds this
+weight times the cosine of TF-IDF of characters. "BM25" and "reciprocal ranks" (of BM25 and
+cosines) see no bank. "search" is `SearchEncoder`, and "search of parts" searches parts of 100
+words, of which the best one counts for a document.
 
 "frequent answers" are questions of Banking77 against one question of each intent, which answers
 all of its intent. "tools" are requests that need two tools each, "CACM" verbose queries, and
 "meetings" have documents of 1,200 words, of which an encoder reads 256 tokens. The sentences of
-STS-B in Spanish, German and French search their English translations; other banks of "Spanish"
-are English.
+STS-B in Spanish, German and French search their English translations.
 
 "difference" is to cosines, and "worst" is that of the worst draw. In the rows of all sets these
 are the mean over sets, without "meetings", and the least mean of a set.
@@ -28,9 +27,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from skcalib import SearchEncoder, TextEncoder
 
-DRAWS, BANKS = 5, (30, 100)
-SHARES = {"cosines": 0, "half": 0.5, "three quarters": 0.75, "both means": 1}
-WEIGHTS = 0, 0.2, 0.3, 0.4, 0.5
+DRAWS, BANK = 5, 100
+SHARES = {"cosines": 0, "half of the means": 0.5, "the means": 1}
+WEIGHTS = 0, 0.2, 0.3, 0.5
 LANGUAGES = {"Spanish": "es", "German": "de", "French": "fr"}
 SETS = "Cranfield", "CACM", "tools", *MATCHES, "frequent answers", *LANGUAGES
 LONG = "meetings"  # whose documents are longer than what an encoder reads
@@ -46,7 +45,7 @@ def rows(encode, options):
             found.setdefault((bank, step), []).append((value, difference))
         for place, drawn in found.items():
             value, difference = np.mean(drawn, axis=0)
-            if name != LONG and "English" not in place[0]:  # which is the wrong bank
+            if name != LONG:
                 means.setdefault(place, []).append((value, difference))
             yield row(name, place, value, difference, np.min(drawn, axis=0)[1])
     if options.only is None:
@@ -62,55 +61,49 @@ def row(name, place, value, difference, worst):
 
 
 def collection(encode, name):
-    """Return documents, queries, grades, and other texts that may be the bank."""
+    """Return documents, queries and grades."""
     if name == "Cranfield":
-        return *cranfield(), None
+        return cranfield()
     if name == "frequent answers":
         texts, intents = labeled("Banking77", "test", 1500)
         names, codes = np.unique(intents, return_inverse=True)
         first = np.array([np.flatnonzero(codes == code)[0] for code in range(len(names))])
         others = np.setdiff1d(np.arange(len(texts)), first)
         grades = (codes[others, None] == np.arange(len(names))).astype(float)
-        return texts[first].tolist(), texts[others].tolist(), grades, None
+        return texts[first].tolist(), texts[others].tolist(), grades
     if name in LANGUAGES:
         foreign, english = (
             pairs(task)[0][:, 0] for task in (f"stsb-{LANGUAGES[name]}", "stsb")
         )
         kept = np.unique(english, return_index=True)[1][:TEXTS]
-        other = None
-        if name == "Spanish":
-            other = np.setdiff1d(np.unique(pairs("stsb", "dev")[0][:, 0]), english)[:TEXTS]
-            other = other.tolist()
-        return english[kept].tolist(), foreign[kept].tolist(), np.eye(len(kept)), other
+        return english[kept].tolist(), foreign[kept].tolist(), np.eye(len(kept))
     found = match(name.lower())
     queries, documents = found.sides
-    return documents, queries, found.belong.astype(float), None
+    return documents, queries, found.belong.astype(float)
 
 
 def of_set(encode, name):
     """Yield bank, step, nDCG@10 and its difference to cosines, by draw."""
-    documents, queries, grades, other = collection(encode, name)
+    documents, queries, grades = collection(encode, name)
     answered = np.flatnonzero(grades.any(axis=1))
     queries, grades = [queries[i] for i in answered], grades[answered]
-    asking = [*queries, *(other or [])]
-    D, Q = unit(encode(documents, True)), unit(encode(asking))
+    D, Q = unit(encode(documents, True)), unit(encode(queries))
     # Without a bank, an encoder of queries is fitted on documents.
-    by_side = lookup(documents, D), lookup([*documents, *asking], np.vstack([D, Q]))
+    by_side = lookup(documents, D), lookup([*documents, *queries], np.vstack([D, Q]))
     characters, words = n_grams(documents, queries), bm25(documents, queries)
     for seed in range(DRAWS):
         order = np.random.default_rng(seed).permutation(len(queries))
         drawn, scored = order[: len(queries) // 2], order[len(queries) // 2 :]
-        banks = {"none": None} | {str(n): drawn[:n] for n in BANKS if len(drawn) >= 0.8 * n}
-        if other is not None:
-            row_of = np.arange(len(queries), len(asking))
-            banks |= {f"{n}, English": row_of[:n] for n in BANKS}
+        banks = {"none": None}
+        if len(drawn) >= 0.8 * BANK:
+            banks[str(BANK)] = drawn[:BANK]
         for bank, of_bank in banks.items():
-            by_bank = None if of_bank is None else Q[of_bank]
-            steps = contenders(D, Q[scored], characters[scored], by_bank)
+            mean = (D if of_bank is None else Q[of_bank]).mean(axis=0)
+            steps = contenders(D, Q[scored], characters[scored], mean)
             if of_bank is None:
                 steps["BM25"] = words[scored]
                 steps["reciprocal ranks"] = ranks(steps["cosines"], words[scored])
-            texts = None if of_bank is None else [asking[i] for i in of_bank]
+            texts = None if of_bank is None else [queries[i] for i in of_bank]
             search = fitted(by_side, documents, texts)
             asked = [queries[i] for i in scored]
             steps["search"] = scores(search, asked)
@@ -133,14 +126,14 @@ def of_parts(encode, documents, asked, bank):
     return np.maximum.reduceat(scores(search, asked), first, axis=1)
 
 
-def contenders(D, Q, characters, bank=None):
-    """Return scores of queries with documents, by vectors of unit length and characters."""
-    mean, of_queries = D.mean(axis=0), D.mean(axis=0) if bank is None else bank.mean(axis=0)
+def contenders(D, Q, characters, mean):
+    """Return scores by vectors of unit length, less the mean of queries, and characters."""
     steps = {}
     for name, share in SHARES.items():
-        cosines = unit(Q - share * of_queries) @ unit(D - share * mean).T
+        cosines = unit(Q - share * mean) @ unit(D - share * D.mean(axis=0)).T
         for weight in WEIGHTS:
-            steps[f"{name} + {weight}" if weight else name] = cosines + weight * characters
+            step = f"{name}, {weight} characters" if weight else name
+            steps[step] = cosines + weight * characters
     return steps
 
 

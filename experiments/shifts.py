@@ -8,8 +8,6 @@ Contenders: `shift`; Kolmogorov-Smirnov's test of the coordinates along the ten 
 the reference, and of the Mahalanobis distance, after Bonferroni; and a classifier of fitted and
 new vectors, a ridge classifier whose scores for the other half are compared by Mann and
 Whitney's test.
-
-"top ten" has the percentage of new classes among the ten texts with the largest `novelty`.
 """
 
 import numpy as np
@@ -40,7 +38,7 @@ def rows(encode, options):
 
 
 def drawn(X, classes, size, share, seed):
-    """Fitted and new vectors, and which of the new ones are of new classes."""
+    """Fitted vectors, and new ones, of which a share is of new classes."""
     rng = np.random.default_rng(seed)
     names = np.unique(classes)
     of_new = np.isin(classes, rng.choice(names, max(1, len(names) // 4), replace=False))
@@ -49,11 +47,11 @@ def drawn(X, classes, size, share, seed):
     rows = np.empty(size, int)
     rows[is_new] = new[: is_new.sum()]
     rows[~is_new] = old[-size:][is_new.sum() :]
-    return X[old[:-size][:REFERENCE]], X[rows], is_new
+    return X[old[:-size][:REFERENCE]], X[rows]
 
 
-def of_sample(old, new, is_new):
-    """P-values of the contenders, and the share of new classes among ten texts."""
+def of_sample(old, new):
+    """P-values of the contenders."""
     whitening, axes = Whitening(shrinkage="auto").fit(old[::2]), PCA(10).fit(old)
     scores = [
         np.column_stack([axes.transform(Z), (whitening.transform(Z) ** 2).sum(axis=1)])
@@ -69,18 +67,14 @@ def of_sample(old, new, is_new):
     classifier = make_pipeline(StandardScaler(), ridge).fit(both[train], y[train])
     scored = classifier.decision_function(both[test])
     parts = scored[y[test] == 1], scored[y[test] == 0]
-    ours = shift(old, new)
     return {
-        "shift": ours.p_value,
+        "shift": shift(old, new).p_value,
         "Kolmogorov-Smirnov": min(of_axes) * len(of_axes),
         "classifier": mannwhitneyu(*parts, alternative="greater").pvalue,
-        "top ten": is_new[np.argsort(-ours.novelty)[:10]].mean(),
     }
 
 
 def row(name, kind, found):
     shares = {c: np.mean([f[c] < RATE for f in found]) for c in CONTENDERS}
-    if kind != "none":
-        shares["top ten"] = np.mean([f["top ten"] for f in found])
     cells = {column: f"{100 * share:.0f}" for column, share in shares.items()}
     return {"data": name, "texts": SIZE, "new": kind} | cells

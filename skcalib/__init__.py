@@ -7,12 +7,10 @@ The job is a pipeline, and the modules follow it::
     names ── ZeroShotClassifier(BertEncoder, names) ──> classes
     questions ── NearestAnswer(BertEncoder) ──> one of the stored answers, or none
 
-`CalibrationSearch` chooses such a pipeline from texts, without labels. `TextEncoder` replaces
-`BertEncoder` for a model of another library, and `VectorStore` keeps vectors on disk. After a
-whitening, `NeighborSmoothing` moves each vector toward its nearest neighbors, and
-`SimilarityScale` gives thresholds for cosines. `SearchEncoder` encodes documents and queries
-for a search. `clear_caches` drops what the process keeps in memory.
-The other packages:
+`CalibrationSearch` chooses such a pipeline without labels. `TextEncoder` is for models of other
+libraries, and `VectorStore` keeps vectors on disk. `NeighborSmoothing` moves each vector toward
+its nearest neighbors, `SimilarityScale` gives thresholds for cosines, `SearchEncoder` is for
+searches. `clear_caches` drops what the process keeps in memory. The other packages:
 
 - `model_selection`: scorers and searches without labels;
 - `metrics`: agreement with human judgment;

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import inspect
 import os
-import shlex
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,8 +20,6 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import TransformerTags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.process.caches import SHOWN
-
 # Warnings skip frames in these files: packages, cached properties.
 INNER = (
     str(Path(__file__).parent) + os.sep,
@@ -31,12 +28,8 @@ INNER = (
     functools.__file__,
 )
 
-ONCE = "default", "module", "once"  # actions of Python's filters that show a warning once
-
-
-# Classes in files of skops with estimators of skcalib, for ``skops.io.load(trusted=)`` and
-# ``mlflow.sklearn.log_model(skops_trusted_types=)``. Estimators enter themselves; the others
-# are what they keep when fitted.
+# For ``skops.io.load(trusted=)`` and ``mlflow.sklearn.log_model(skops_trusted_types=)``.
+# Estimators enter themselves; the others are what they keep when fitted.
 TRUSTED_TYPES = [
     "scipy.sparse._csc.csc_array",
     "scipy.sparse._csc.csc_matrix",
@@ -50,17 +43,15 @@ TRUSTED_TYPES = [
     "skcalib.encoders.recipe.Recipe",
     "skcalib.encoders.store.VectorStore",
     "skcalib.model_selection.self_retrieval.SelfRetrieval",
-    "skcalib.similarity.answers.Unanswerable",
     "skcalib.similarity.null.PairCounts",
     "skcalib.similarity.space.TextSpace",
 ]
 
 
 class VersionedState:
-    """Mixin that stamps an estimator's pickled state with the version of its layout.
+    """Mixin that refuses a pickle whose fitted attributes have another meaning.
 
-    A class raises ``_state_version`` when the meaning of its fitted attributes changes. A
-    pickle of another version is refused, since silently wrong vectors cost more than a refit.
+    A class raises ``_state_version`` when that changes.
     """
 
     _state_version = 1
@@ -118,12 +109,10 @@ class CalibratorTags(TransformerTags):
     Parameters
     ----------
     calibrates : bool, default=False
-        Whether the cosines of its output need no whitening. An encoder with such a step gets
-        no other.
+        Whether the cosines of its output need no whitening.
     not_linear : str, default=""
-        What the step is, and what to do instead, if it is no linear map: exports that need one
-        refuse it with this reason. A linear step has a method ``linear_map`` in place of it,
-        which returns an `LinearMap`.
+        Why exports that need a linear map refuse the step, and what to do instead. A linear
+        step has a method ``linear_map`` in place of it, which returns a `LinearMap`.
     """
 
     calibrates: bool = False
@@ -162,10 +151,9 @@ def is_fitted(estimator: Any) -> bool:
 def progress(
     total: int | None, *, unit: str, desc: str, verbose: bool
 ) -> Iterator[Callable[..., None]]:
-    """Show a progress bar if ``verbose``.
+    """Show a progress bar if ``verbose``; ``total`` is None if unknown.
 
-    ``total`` counts units of work; it is None if unknown. Yields a function: call
-    ``advance(n)`` after n units, or ``advance(n, note)`` to show a note at the bar.
+    Yields a function ``advance(n, note)``, where n counts units of work.
     """
     if not verbose:
         yield lambda n, note="": None
@@ -182,35 +170,11 @@ def progress(
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the user's code that led here, once if Python's filters ask for that.
-
-    scikit-learn changes the filters in each fit, so Python forgets which warnings it has shown.
-    """
+    """Warn at the line of the user's code that led here."""
     frame, level = inspect.currentframe(), 1
     while frame and frame.f_code.co_filename.startswith(INNER):
         frame, level = frame.f_back, level + 1
-    if frame:
-        module = frame.f_globals.get("__name__", "")
-        shown = message, category, frame.f_code.co_filename, frame.f_lineno
-        action = _action(message, category, module, frame.f_lineno)
-        if shown in SHOWN and action in ONCE:
-            return
-        if action != "ignore":
-            SHOWN.add(shown)
     warnings.warn(message, category, stacklevel=level)
-
-
-def _action(message: str, category: type[Warning], module: str, line: int) -> str:
-    """Return what Python's filters do with a warning."""
-    for action, text, kind, where, number in warnings.filters:
-        if (
-            issubclass(category, kind)
-            and number in (0, line)
-            and (text is None or text.match(message))
-            and (where is None or where.match(module))
-        ):
-            return action
-    return "default"
 
 
 def import_package(packages: str, module: str) -> Any:
@@ -218,8 +182,7 @@ def import_package(packages: str, module: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        install = " ".join(map(shlex.quote, packages.split()))
         raise ImportError(
             f"The module {module} cannot be imported ({error}). Install it with: pip install "
-            f"{install}"
+            f"{packages}"
         ) from error

@@ -3,54 +3,19 @@
 Two operators of oneDNN are in `encoders.model.packed`, with their fallback.
 """
 
-from numbers import Real
 from typing import Any
 
-import numpy as np
 from sklearn.base import _fit_context
+from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 from sklearn.utils._param_validation import (
     HasMethods,
-    Options,
+    Interval,
     RealNotInt,
+    StrOptions,
     validate_parameter_constraints,
+    validate_params,
 )
-from sklearn.utils._param_validation import Interval as _Interval
-from sklearn.utils._param_validation import StrOptions as _StrOptions
 from sklearn.utils.validation import _check_n_features as check_n_features
-
-
-class Interval(_Interval):
-    """An interval of numbers; it excludes True and False. An error shows the hint, too."""
-
-    def __init__(self, *ends: Any, closed: Any, hint: str = ""):
-        super().__init__(*ends, closed=closed)
-        self._hint = hint
-
-    def __str__(self) -> str:
-        return super().__str__() + self._hint
-
-    def is_satisfied_by(self, val: Any) -> bool:
-        """Whether a value is a number in the interval."""
-        return not isinstance(val, bool | np.bool_) and super().is_satisfied_by(val)
-
-
-class StrOptions(_StrOptions):
-    """Names in lower case; an error lists them in order, unlike a set, and shows the hint."""
-
-    def __init__(self, options: set[str], hint: str = ""):
-        super().__init__(options)
-        self._hint = hint
-
-    def __str__(self) -> str:
-        listed = ", ".join(map(repr, sorted(self.options)))
-        return f"a str among {{{listed}}} in lower case{self._hint}"
-
-
-def check_rate(rate: Any, function: str, name: str = "false_positive_rate") -> float:
-    """Return a rate, or raise a ValueError unless it is above 0 and below 1."""
-    interval = Interval(Real, 0, 1, closed="neither")
-    validate_parameter_constraints({name: [interval]}, {name: rate}, function)
-    return float(rate)
 
 
 def check_params(estimator: Any) -> None:

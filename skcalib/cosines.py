@@ -1,9 +1,8 @@
-"""Cosines of many vectors with many others, in blocks that fit in memory.
+"""Cosines of many vectors of unit length with many others, in blocks that fit in memory.
 
-Vectors have unit length where nothing else is said, so their products are cosines. Products in
-float32 are fast, but their last bits depend on the other vectors of a block. So what is
-compared with a threshold, or put in order, is computed again by `of_pairs`, in float64. All
-estimators accept what reaches a threshold (``>=``).
+The last bits of products in float32 depend on the other vectors of a block. So what is compared
+with a threshold is computed again by `of_pairs`, in float64. All estimators accept what reaches
+a threshold (``>=``).
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,53 +34,40 @@ def rows_in_memory(row_bytes: int) -> int:
 
 
 def blocks(
-    rows: np.ndarray, columns: np.ndarray | None = None, *, whole: bool = False
+    rows: np.ndarray, columns: np.ndarray | None = None
 ) -> Iterator[tuple[slice, slice, np.ndarray]]:
     """Yield slices of rows and of columns, and their cosines, which the caller may overwrite.
 
-    Without ``columns``, each pair of rows comes once, and all other entries are -inf. With
-    ``whole``, a block has all columns.
+    Without ``columns``, each pair of rows comes once, and all other entries are -inf.
     """
     others = rows if columns is None else columns
-    width = max(len(others), 1)
-    if not whole:
-        width = min(width, BLOCK_BYTES // (ROWS * rows.itemsize))
-    step = min(ROWS, rows_in_memory(rows.itemsize * width))
+    step = min(ROWS, rows_in_memory(rows.itemsize * max(len(others), 1)))
     for block in gen_batches(len(rows), step):
-        first = block.start if columns is None else 0
-        for start in range(first, len(others), width):
-            part = slice(start, min(start + width, len(others)))
-            cosines = rows[block] @ others[part].T
-            if columns is None and start < block.stop:
-                i, j = (np.arange(at.start, at.stop) for at in (block, part))
-                cosines[j <= i[:, None]] = -np.inf
-            yield block, part, cosines
+        part = slice(block.start if columns is None else 0, len(others))
+        cosines = rows[block] @ others[part].T
+        if columns is None:
+            cosines[np.tri(*cosines.shape, dtype=np.bool_)] = -np.inf
+        yield block, part, cosines
 
 
-def of_pairs(rows: np.ndarray, i: np.ndarray, columns: np.ndarray, j: np.ndarray) -> np.ndarray:
-    """Return the cosines of the rows ``i`` with the columns ``j``, pair by pair, in float64."""
-    cosines = np.empty(len(i))
-    step = rows_in_memory(2 * rows.shape[1] * rows.itemsize)
-    for part in gen_batches(len(i) or 1, step):
-        pairs = rows[i[part]], columns[j[part]]
-        cosines[part] = np.einsum("ij,ij->i", *pairs, dtype=np.float64)
-    return cosines
+def of_pairs(rows: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Return the cosines of the rows ``i`` with the rows ``j``, pair by pair, in float64."""
+    parts = gen_batches(len(i) or 1, rows_in_memory(2 * rows.shape[1] * rows.itemsize))
+    pairs = ((rows[i[part]], rows[j[part]]) for part in parts)
+    return np.concatenate([np.einsum("ij,ij->i", *p, dtype=np.float64) for p in pairs])
 
 
 def above(
-    rows: np.ndarray, threshold: float, keys: np.ndarray | None = None
+    rows: np.ndarray, threshold: float
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield pairs of rows that reach a threshold, each once, and their cosines, by blocks.
 
-    Rows are float32. With ``keys``, only pairs with equal keys count.
+    Rows are float32.
     """
     for block, part, product in blocks(rows):
         i, j = np.nonzero(product >= threshold - SLACK)
         i, j = i + block.start, j + part.start
-        if keys is not None:
-            equal = keys[i] == keys[j]
-            i, j = i[equal], j[equal]
-        cosines = of_pairs(rows, i, rows, j)
+        cosines = of_pairs(rows, i, j)
         reach = cosines >= threshold
         if reach.any():
             yield i[reach], j[reach], cosines[reach]
@@ -123,10 +109,9 @@ def rows_near(queries: np.ndarray, fitted: np.ndarray, k: int, index: Any = None
 
 
 def best_of_others(queries: np.ndarray, left_out: np.ndarray, fitted: np.ndarray) -> np.ndarray:
-    """Return the largest cosine of each query with the fitted vectors, without one row.
+    """Return the largest cosine of each query with the fitted vectors, which have any length.
 
-    Queries are float32 and of unit length, fitted vectors have any length. ``left_out`` has
-    the row of each query that does not count, or -1. Without any other row the cosine is -1.
+    ``left_out`` has the row of each query that does not count, or -1. Queries are float32.
     """
     best = np.full(len(queries), -1, np.float32)
     for scaled in gen_batches(len(fitted), rows_in_memory(8 * fitted.shape[1])):
@@ -141,8 +126,7 @@ def best_of_others(queries: np.ndarray, left_out: np.ndarray, fitted: np.ndarray
 def nearness(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
     """``x·μ - |μ|²/2``, which is greatest for the mean nearest to x.
 
-    Unlike a cosine, it gives a short mean little influence. The mean of a class with most of
-    the texts, or with unrelated texts, is near that of all texts, and its direction is random.
+    Unlike a cosine, it gives a short mean, whose direction is random, little influence.
     """
     return texts @ means.T - (means**2).sum(axis=1) / 2
 
@@ -150,9 +134,8 @@ def nearness(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
 def largest(product: np.ndarray, k: int) -> np.ndarray:
     """Return the columns of the ``k`` largest entries of each row, unordered.
 
-    A row is cut into `STRIPES` stripes, one above the other. Its ``k`` largest entries are in
-    the ``k`` columns of the stripes with the greatest maxima, or after the last whole stripe.
-    Maxima cost a tenth of a partition.
+    A row is cut into `STRIPES` stripes, one above the other: its ``k`` largest entries are in
+    the ``k`` columns with the greatest maxima, which cost a tenth of a partition.
     """
     n_rows, n = product.shape
     width = n // STRIPES

@@ -3,7 +3,6 @@
 All measures work in float64.
 """
 
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -15,7 +14,6 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d
 
 from skcalib.base import warn
-from skcalib.inputs.containers import unmasked
 from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import distinct
 from skcalib.inputs.vectors import check_vectors, unit_rows
@@ -43,11 +41,6 @@ def spearman(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     rho : float
         In [-1, 1]. NaN, with an ``UndefinedMetricWarning``, if one side is constant.
 
-    Raises
-    ------
-    ValueError
-        If an entry is not a finite number, lengths differ, or there is only one pair.
-
     Examples
     --------
     >>> from skcalib.metrics import spearman
@@ -70,13 +63,10 @@ def aggregate(
     y_pred: ArrayLike,
     subsets: ArrayLike,
     how: Literal["all", "mean", "wmean"] = "all",
-    *,
-    metric: Callable[[np.ndarray, np.ndarray], float] = spearman,
 ) -> float:
-    """Score of a benchmark made of several subsets.
+    """Spearman's correlation for a benchmark made of several subsets.
 
-    Published numbers for STS12 to STS16 differ by several points (scores are times 100)
-    between aggregations, so state which one you use.
+    Scores of STS12 to STS16 differ by several points between aggregations.
 
     Parameters
     ----------
@@ -85,11 +75,8 @@ def aggregate(
     subsets : array-like of shape (n_pairs,)
         Name of the subset of each pair.
     how : {"all", "mean", "wmean"}, default="all"
-        "all" scores all pairs together, as Sentence-BERT and SimCSE do; "mean" averages the
-        scores of the subsets; "wmean" weighs them by their numbers of pairs, as the papers of
-        BERT-flow and BERT-whitening do.
-    metric : callable, default=spearman
-        Called as ``metric(y_true, y_pred)``.
+        "all" scores all pairs together, as Sentence-BERT does; "mean" averages the scores of
+        subsets; "wmean" weighs them by their pairs, as BERT-flow and BERT-whitening do.
 
     Returns
     -------
@@ -110,9 +97,9 @@ def aggregate(
     names, codes = distinct(labels_of(subsets, "subsets"))
     check_consistent_length(y_true, codes)
     if how == "all":
-        return float(metric(y_true, y_pred))
+        return spearman(y_true, y_pred)
     parts = [codes == code for code in range(len(names))]
-    scores = [metric(y_true[part], y_pred[part]) for part in parts]
+    scores = [spearman(y_true[part], y_pred[part]) for part in parts]
     weights = np.bincount(codes) if how == "wmean" else None
     return float(np.average(scores, weights=weights))
 
@@ -128,13 +115,12 @@ def isoscore(X: ArrayLike) -> float:
     Returns
     -------
     score : float
-        In [0, 1]; 1 if the covariance is a multiple of the identity, 0 if all variance lies
-        in one direction. The mean has no influence.
+        In [0, 1]; 0 if all variance lies in one direction. The mean has no influence.
 
     References
     ----------
-    Rudman, Gillman, Rayne & Eickhoff (2022), "IsoScore: Measuring the Uniformity of
-    Embedding Space Utilization", Findings of ACL, algorithm 1.
+    Rudman et al. (2022), "IsoScore: Measuring the Uniformity of Embedding Space
+    Utilization", Findings of ACL, algorithm 1.
 
     Examples
     --------
@@ -233,8 +219,7 @@ def effective_rank(X: ArrayLike) -> float:
 
     References
     ----------
-    Roy & Vetterli (2007), "The effective rank: a measure of effective dimensionality",
-    EUSIPCO.
+    Roy & Vetterli (2007), "The effective rank", EUSIPCO.
 
     Examples
     --------
@@ -253,11 +238,8 @@ def effective_rank(X: ArrayLike) -> float:
 
 def _finite_pair(y_true: ArrayLike, y_pred: ArrayLike) -> list[np.ndarray]:
     check_consistent_length(y_true, y_pred)
-    pair = []
-    for name, y in [("y_true", y_true), ("y_pred", y_pred)]:
-        column = column_or_1d(unmasked(y))
-        if column.dtype.kind not in "fiubO":  # neither dates nor str count as numbers
-            raise ValueError(f"{name} has dtype {column.dtype}; expected numbers.")
-        limits = {"ensure_2d": False, "ensure_min_samples": 2}
-        pair.append(check_array(column, dtype=np.float64, input_name=name, **limits))
-    return pair
+    limits = {"dtype": np.float64, "ensure_2d": False, "ensure_min_samples": 2}
+    return [
+        check_array(column_or_1d(y), input_name=name, **limits)
+        for name, y in [("y_true", y_true), ("y_pred", y_pred)]
+    ]

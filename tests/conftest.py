@@ -200,15 +200,6 @@ def tiny_sink_decoder(tmp_path_factory):
     return str(folder)
 
 
-@pytest.fixture(scope="session")
-def packing():
-    """Skip a test of packed rows where transformers is too old to run its BERTs on them."""
-    from transformers.models.bert import modeling_bert
-
-    if not hasattr(modeling_bert, "ALL_ATTENTION_FUNCTIONS"):
-        pytest.skip("BERTs of this transformers do not look up their attention by name")
-
-
 @pytest.fixture
 def edit_json():
     """Return a function that updates entries of a JSON file."""

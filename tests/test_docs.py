@@ -79,7 +79,6 @@ def run(page, shared=None):
 
 
 @pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")  # the toy set is small
-@pytest.mark.filterwarnings("ignore:.*unknown to this model")  # Chinese, as the page says
 @pytest.mark.parametrize("page", outputs.ALONE)
 @pytest.mark.usefixtures("reader")
 def test_each_block_of_a_page_runs_by_itself(page):
@@ -108,20 +107,7 @@ def test_groups_reach_the_rows_of_a_frame_with_any_index():
     groups = own.groupby("intent")["group"].agg(lambda group: group.value_counts().iloc[0])
     assert groups.mean() > 6  # of ten questions of an intent, most are in one group
     for group, rows in own.sort_values("typical", ascending=False).groupby("group"):
-        assert f"Group {group}, {len(rows)} texts: {rows['text'].iloc[0]:.70}\n" in printed
-
-
-def test_of_each_group_of_copies_the_first_text_is_kept():
-    (code, _), *_ = blocks("tasks/duplicates.md")
-    imports, recipe = code.split("texts, rng = ")[0], code[code.index("n_grams = ") :]
-    questions = load_questions().data
-    texts = [*questions, *(text.upper() for text in questions[:50:5])]
-    names = {"texts": texts, "planted": set()}
-    outputs.run(imports + recipe, "duplicates.md", names)
-    labels, kept = names["labels"], names["kept"]
-    assert (labels[100:] == labels[:50:5]).all()
-    assert 50 < len(kept) <= 100
-    assert max(kept) < 100
+        assert f"Group {group}, {len(rows)} texts: {rows['text'].iloc[0]:.60}\n" in printed
 
 
 def test_user_guide_shows_a_gain_over_each_other_step():
@@ -153,24 +139,6 @@ def test_each_block_of_readme_runs_alone_or_names_what_it_continues():
             printed = outputs.run(code_of[i], DOCS / "../README.md", names)
         if pinned():
             check(printed, output_of[number])
-
-
-def test_what_a_block_prints_is_told_from_its_code():
-    code, output = outputs.split("x = 1  # one\n\n# a comment\nprint(x)\n# 1\n#\n# 2\n")
-    assert code.endswith("print(x)\n")
-    assert output == "1\n\n2\n"
-    check("found 40.5\n", "found 40.5\n")
-    with pytest.raises(AssertionError):
-        check("found 40.5\n", "found 41.5\n")
-    with pytest.raises(AssertionError):
-        check("found 40.5\n", "lost 40.5\n")
-
-
-def test_outputs_are_written_under_blocks(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("```python\nx = 2\nprint(x)\n# 3\n```\n\n```python\nx = 1\n```\n", "utf-8")
-    rewritten = outputs.rewritten(page, continued=False)
-    assert rewritten == page.read_text("utf-8").replace("# 3", "# 2")
 
 
 @pytest.mark.usefixtures("reader")

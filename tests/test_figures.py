@@ -16,8 +16,6 @@ def page(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
     (tmp_path / "scores-a.csv").write_text(SCORES, "utf-8")
     (tmp_path / "scores-b.csv").write_text(SCORES.replace("60.5", "70.5"), "utf-8")
-    (tmp_path / "twins.csv").write_text("raw,raw\n1,2\n", "utf-8")
-    (tmp_path / "long.csv").write_text("raw\n1,2\n", "utf-8")
     return tmp_path / "page.md"
 
 
@@ -55,61 +53,15 @@ def test_table_of_two_files(page):
     ]
 
 
-def test_table_with_all_values_of_a_column(page):
-    lines = table(page, "scores-a.csv\ncells: news\ncolumns: - | {value}\nrows: {step}")
-    assert lines == ["|  | value |", "|---|---:|", "| raw | 50.0 |", "| smoothed | 60.5 |"]
-
-
-def test_table_with_other_columns_for_further_rows(page):
-    lines = table(
-        page,
-        "scores-a.csv\ncolumns: data | raw | smoothed\nrows: news\n"
-        "columns: - | raw | -\nrows: news as again",
-    )
-    assert lines[2:] == ["| news | 50.0 | 60.5 |", "| again | 50.0 |  |"]
-
-
-def test_table_of_a_whole_file(page):
-    lines = table(page, "scores-a.csv")
-    assert lines[:2] == ["| data | step | value | low | high |", "|---|---|---:|---:|---:|"]
-    assert lines[2] == "| news | raw | 50.0 |  |  |"
-    lines = table(page, "scores-a.csv\ncells: smoothed\ncolumns: {step} as - | {value}")
-    assert lines == ["|  | value |", "|---|---:|", "| smoothed | 60.5 |"]
-
-
 @pytest.mark.parametrize(
     ("description", "message"),
     [
         ("none.csv", r"there is no file none\.csv"),
-        ("twins.csv", r"each column of twins\.csv needs a name of its own"),
-        ("long.csv", r"each column of long\.csv needs a name of its own"),
         ("scores-a.csv\ncolumns: - | news\nrows: told", "'told/news' fits no row"),
         ("scores-a.csv\ncolumns: - | news\nrows: - as all", "'news' fits 2 rows"),
         ("scores-a.csv\ncolumns: - | {low}\nrows: raw", r"'low' is empty in the row news, raw"),
-        ("scores-a.csv\ncolumns: - | {gain}\nrows: raw", r"no column 'gain' among data, step,"),
-        ("scores-a.csv\nrows: raw", "rows need columns"),
-        ("scores-a.csv\ncells: told", "'told' fits no row"),
-        ("scores-a.csv\ncolumns: - | raw\nrows: news\ncolumns: -", "1 columns below 2"),
     ],
 )
 def test_table_error_names_page_file_and_fault(page, description, message):
     with pytest.raises(ValueError, match=rf"^page\.md, table one: .*{message}"):
         table(page, description)
-
-
-@pytest.mark.parametrize("text", ["<!-- table: one\n", "- <!-- table: one -->\n"])
-def test_table_error_of_a_comment_that_is_no_line_of_its_own(page, text):
-    with pytest.raises(ValueError, match=r"page\.md: <!-- table: NAME --> is a line"):
-        tables.rendered(page, text)
-
-
-def test_table_error_of_names_that_do_not_match(page):
-    with pytest.raises(ValueError, match="table one: its description is missing"):
-        tables.rendered(page, "<!-- table: one -->\n")
-    described = "[one]\nfiles: scores-a.csv\n"
-    (page.parent / "tables/page.txt").write_text(described, "utf-8")
-    with pytest.raises(ValueError, match=r"page\.txt describes one, which is not on the page"):
-        tables.rendered(page, "No table.\n")
-    (page.parent / "tables/page.txt").write_text(2 * described, "utf-8")
-    with pytest.raises(ValueError, match=r"page\.txt describes one name twice"):
-        tables.rendered(page, "<!-- table: one -->\n")

@@ -16,10 +16,6 @@ from skcalib.metrics import (
     spearman,
 )
 
-SCIPY = {
-    spearman: lambda a, b: stats.spearmanr(a, b).statistic,
-}
-correlations = pytest.mark.parametrize("correlation", [spearman])
 isotropies = pytest.mark.parametrize(
     "isotropy", [isoscore, mean_cosine, partition_isotropy, effective_rank]
 )
@@ -54,67 +50,44 @@ DATA = {
 on_data = pytest.mark.parametrize("X", DATA.values(), ids=DATA)
 
 
-@correlations
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("n", [2, 3, 10, 1000])
-def test_correlation_equals_that_of_scipy(correlation, ties, n):
+def test_correlation_equals_that_of_scipy(ties, n):
     grades, cosines = _judgments(n, ties=ties)
-    result = correlation(grades, cosines)
+    result = spearman(grades, cosines)
     assert type(result) is float
-    assert result == pytest.approx(SCIPY[correlation](grades, cosines), rel=1e-12, abs=1e-12)
+    assert result == pytest.approx(
+        stats.spearmanr(grades, cosines).statistic, rel=1e-12, abs=1e-12
+    )
 
 
-@correlations
-@pytest.mark.parametrize("shift", [0.0, 1e6])
-def test_correlation_of_a_line_is_one_and_never_more(correlation, shift):
-    y = _judgments(50, ties=False)[0]
-    assert correlation(y, 3 * y + shift) == pytest.approx(1.0, abs=1e-9)
-    assert correlation(y, -3 * y + shift) == pytest.approx(-1.0, abs=1e-9)
-    for seed in range(50):
-        y = _judgments(5, ties=True, seed=seed)[0] + np.arange(5) / 3
-        assert -1.0 <= correlation(y, -0.1 * y) <= correlation(y, 0.1 * y) <= 1.0
-
-
-@correlations
-@pytest.mark.parametrize("container", [list, np.atleast_2d, lambda y: y.astype(object)])
-def test_judgments_may_come_in_any_container(correlation, container):
-    grades, cosines = _judgments(20, ties=True)
-    given = container(grades)
-    given = given.T if np.ndim(given) == 2 else given  # a column
-    assert correlation(given, cosines) == correlation(grades, cosines)
-
-
-@correlations
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1 / 3, 3.0, -2.0])
 @pytest.mark.parametrize("side", [0, 1])
-def test_correlation_with_a_constant_is_nan_and_warns(correlation, constant, side):
+def test_correlation_with_a_constant_is_nan_and_warns(constant, side):
     pair = list(_judgments(7, ties=False))
     pair[side] = np.full(7, constant)
-    match = f"{correlation.__name__} is not defined if one side is constant"
+    match = "spearman is not defined if one side is constant"
     with pytest.warns(UndefinedMetricWarning, match=match):
-        assert math.isnan(correlation(*pair))
+        assert math.isnan(spearman(*pair))
 
 
-@correlations
 @pytest.mark.parametrize(
     ("bad", "match"),
     [
-        (["high", "low", "low"], "has dtype <U4; expected numbers"),
+        (["high", "low", "low"], "could not convert string to float"),
         (np.array(["high", 1.0, 2.0], dtype=object), "could not convert string to float"),
         ([0.1, np.nan, 0.3], "{side} contains NaN"),
         ([0.1, 0.2, np.inf], "{side} contains infinity"),
         ([0.1, 0.2, None], "{side} contains NaN"),
-        (np.ma.masked_less([3, 1, 2], 2), "{side} contains NaN"),
     ],
 )
 @pytest.mark.parametrize("side", ["y_true", "y_pred"])
-def test_what_is_no_finite_number_is_named(correlation, side, bad, match):
+def test_what_is_no_finite_number_is_named(side, bad, match):
     pair = {"y_true": [1, 2, 3], "y_pred": [1, 2, 3], side: bad}
     with pytest.raises(ValueError, match=match.format(side=side)):
-        correlation(**pair)
+        spearman(**pair)
 
 
-@correlations
 @pytest.mark.parametrize(
     ("y_true", "y_pred", "match"),
     [
@@ -124,9 +97,9 @@ def test_what_is_no_finite_number_is_named(correlation, side, bad, match):
         ([[1, 2], [3, 4]], [1, 2], r"1d array.*shape \(2, 2\)"),
     ],
 )
-def test_judgments_that_do_not_match_are_refused(correlation, y_true, y_pred, match):
+def test_judgments_that_do_not_match_are_refused(y_true, y_pred, match):
     with pytest.raises(ValueError, match=match):
-        correlation(y_true, y_pred)
+        spearman(y_true, y_pred)
 
 
 GRADES = [0, 1, 2, 3, 0, 1, 2, 0, 1]
@@ -143,23 +116,13 @@ def test_aggregate_averages_subsets_as_by_hand():
     assert aggregate(*arguments) == aggregate(*arguments, how="all") == spearman(*arguments[:2])
 
 
-@pytest.mark.parametrize("how", ["all", "mean", "wmean"])
-def test_aggregate_takes_any_metric(how):
-    def metric(y_true, y_pred):
-        return float(y_true[0] - y_pred[-1])
-
-    expected = {"all": -5.0, "mean": (-4 - 8 - 5) / 3, "wmean": -(4 * 4 + 3 * 8 + 2 * 5) / 9}
-    result = aggregate(GRADES, PREDICTED, SUBSETS, how=how, metric=metric)
-    assert result == pytest.approx(expected[how], rel=1e-12)
-
-
 @pytest.mark.parametrize(
     ("arguments", "how", "match"),
     [
         ((GRADES, PREDICTED, SUBSETS), "median", r"how='median' is unknown. Use 'all', 'mean'"),
         ((GRADES, PREDICTED, SUBSETS[:-1]), "mean", r"inconsistent numbers of samples: \[9, 8"),
         ((GRADES, PREDICTED[:-1], SUBSETS), "all", r"inconsistent numbers of samples: \[9, 8"),
-        ((["x"] * 9, PREDICTED, SUBSETS), "all", "has dtype <U1; expected numbers"),
+        ((["x"] * 9, PREDICTED, SUBSETS), "all", "could not convert string to float"),
         ((GRADES, PREDICTED, list("aaaabbbbc")), "mean", r"1 sample\(s\).*minimum of 2"),
     ],
 )
@@ -255,15 +218,6 @@ def test_effective_rank_equals_its_formula(X):
     assert 1 <= effective_rank(X) <= min(X.shape)
 
 
-@pytest.mark.parametrize(("d", "used"), [(4, 1), (4, 2), (10, 3), (10, 10)])
-@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
-def test_effective_rank_of_equal_singular_values_is_their_number(d, used, scale):
-    basis = np.linalg.qr(_gaussian(20, d))[0][:, :used]
-    rotation = np.linalg.qr(_gaussian(d, d, seed=1))[0]
-    X = scale * basis @ rotation[:used]
-    assert effective_rank(X) == pytest.approx(used, rel=1e-9)
-
-
 @isotropies
 def test_measures_work_in_float64_and_leave_their_input_alone(isotropy):
     X = _anisotropic().astype(np.float32)
@@ -280,7 +234,6 @@ def test_measures_work_in_float64_and_leave_their_input_alone(isotropy):
     [
         ([[1.0, np.nan], [0.0, 1.0]], r"X contains NaN"),
         ([[1.0, np.inf], [0.0, 1.0]], r"X contains infinity"),
-        (np.ma.masked_less([[1, 2], [3, 4]], 2), r"X contains NaN"),
         ([[1.0, 2.0]], r"1 sample\(s\).*minimum of 2"),
         ([1.0, 2.0], r"Expected 2D array, got 1D array"),
         (np.empty((0, 2)), r"0 sample\(s\)"),
@@ -306,20 +259,12 @@ def test_measures_refuse_vectors_for_which_they_are_undefined(isotropy, X, match
         isotropy(X)
 
 
-def count(y_true, y_pred):
-    return len(y_true)
-
-
 def test_subsets_are_not_merged_in_silence():
     pd = pytest.importorskip("pandas")
-    big = pd.Series([2**53, 2**53 + 1] * 2, dtype="Int64")
-    for two in (big, [1, "1"] * 2):
-        assert aggregate([0, 1, 2, 3], [0, 1, 2, 3], two, "mean", metric=count) == 2
-    for subsets, match in [
-        ([True, 1, True, 1], "True equals 1"),
-        ([2.0**53, 2.0**53 + 2] * 2, "rounded, so different labels may have become equal"),
-        (big.where([True, True, True, False]), "missing label, <NA>"),
-        (np.ma.masked_array(big.to_numpy(), mask=[0, 0, 0, 1]), "missing label"),
-    ]:
-        with pytest.raises(ValueError, match=match):
-            aggregate([0, 1, 2, 3], [0, 1, 2, 3], subsets, "mean")
+    big = pd.Series([2**53, 2**53 + 1] * 3, dtype="Int64")
+    for two in (big, [1, "1"] * 3):
+        # Within each of the two, the order is right.
+        assert aggregate([0, 3, 1, 4, 2, 5], [3, 0, 4, 1, 5, 2], two, "mean") == 1
+    missing = big.where([True, True, True, False, True, True])
+    with pytest.raises(ValueError, match="missing label"):
+        aggregate(range(6), range(6), missing, "mean")

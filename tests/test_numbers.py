@@ -168,24 +168,6 @@ def whitening_is_wrong(whitening, X, Z):
     return "" if error < accepted + slack else f"{error=}"
 
 
-def comes_back(whitening, X, Z):
-    """Whether what was kept of the rows is the same after a way back and forth."""
-    back = outcome(whitening.inverse_transform, Z)
-    again = outcome(whitening.transform, back) if isinstance(back, np.ndarray) else back
-    if not isinstance(again, np.ndarray):
-        return True  # refused
-    variance, shrinkage = whitening.explained_variance_, whitening.shrinkage_
-    total = variance[0] / whitening.explained_variance_ratio_[0]
-    least = (1 - shrinkage) * variance[: whitening.rank_].min() + shrinkage * total / D
-    growth = min(least ** (-whitening.power_ / 2), 1e300)
-    rounding = np.finfo(Z.dtype).eps * np.abs(np.asarray(X, dtype=float)).max()
-    size = np.abs(Z).max() + rounding * growth
-    # Rows that come back are as coarse as those that were given.
-    rows = np.asarray(X, dtype=Z.dtype)
-    slack = coarseness(Z) + coarseness(rows - rows[0])
-    return np.abs(again / size - Z / size).max() < 1e-3 + slack
-
-
 FITS = {
     "fit_transform": lambda w, X: w.fit_transform(X),
     "partial_fit": lambda w, X: w.partial_fit(X[:7]).partial_fit(X[7:]).transform(X),
@@ -206,9 +188,8 @@ def test_whitening_is_right_or_refuses(first):
                 continue
             problem = whitening_is_wrong(fitted, X, Z)
             yield problem and f"{method} of {name}: {problem}"
-            yield "" if comes_back(fitted, X, Z) else f"{name} does not come back"
 
-    report(problems(), 100)
+    report(problems(), 50)
 
 
 # NormalizingFlow -------------------------------------------------------------------------
@@ -314,22 +295,3 @@ def test_metrics_are_right_or_refuse(metric):
             yield "" if isinstance(outcome(metric, X), Exception) else name
 
     report(problems(), 150)
-
-
-# Size ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("estimator", "method"),
-    [
-        (Whitening(), "fit"),
-        (Whitening(), "partial_fit"),
-        (Whitening(64), "fit"),
-    ],
-)
-def test_a_million_columns_are_refused_before_memory_is(estimator, method):
-    X = np.zeros((2, 1_000_000), dtype=np.float32)
-    with pytest.raises(
-        ValueError, match=r"1000000 features; .* of 8,000 GB each.*Reduce the features first"
-    ):
-        getattr(clone(estimator), method)(X)

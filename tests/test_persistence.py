@@ -6,7 +6,7 @@ import pickletools
 import numpy as np
 import pytest
 from estimators import CASES, ESTIMATORS
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from skcalib import (
@@ -53,23 +53,6 @@ def test_every_estimator_has_a_versioned_state(kind, monkeypatch):
         monkeypatch.setattr(kind, "_state_version", read)
         with pytest.raises(ValueError, match=rf"{match} {read}\. Load it with"):
             pickle.loads(dumped)
-
-
-def test_a_state_without_a_version_is_refused(whitening, monkeypatch):
-    with monkeypatch.context() as before_versions:
-        before_versions.setattr(Whitening, "__getstate__", BaseEstimator.__getstate__)
-        pickled = pickle.dumps(whitening)
-    with pytest.raises(ValueError, match="pickled Whitening has state version None"):
-        pickle.loads(pickled)
-
-
-def test_pickling_and_reading_leave_the_state_as_it_is(whitening):
-    before, state = dict(vars(whitening)), whitening.__getstate__()
-    Whitening().__setstate__(state)
-    assert list(state) == [*before, "_state_version"]
-    after = vars(whitening)
-    assert list(after) == list(before)
-    assert all(after[name] is before[name] for name in before)
 
 
 @pytest.fixture

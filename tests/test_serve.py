@@ -72,23 +72,15 @@ def post():
     [
         (422, {"texts": "abc"}, {}),
         (422, {"texts": []}, {}),
-        (422, {"texts": [1]}, {}),
-        (422, {"text": ["a"]}, {}),
-        (422, [], {}),
         (422, b"", {}),
         (422, b'{"texts": [NaN]}', {}),
         (422, b'{"texts": ["\\ud800"]}', {}),
         (422, {"texts": ["x" * 10_001]}, {}),
         (422, {"texts": ["x"] * 257}, {}),
-        (422, b'{"texts": ' + b"[" * 900 + b"]" * 900 + b"}", {}),
         (400, b"[" * 50_000, {}),
         (400, b'{"texts": ["\xff"]}', {}),
         (413, {"texts": ["x" * 9_000] * 12}, {}),
         (413, b"20000\r\n" + b"x" * 2**17 + b"\r\n0\r\n\r\n", {"Transfer_Encoding": "chunked"}),
-        (422, GOOD, {"Content_Type": "text/plain"}),
-        # Without a body: the server closes after this header, and a reset by what still comes
-        # may be faster than its answer.
-        (400, b"", {"Content_Length": "many"}),
         (500, {"texts": ["bad"]}, {}),
     ],
     ids=lambda value: str(value)[:30],
@@ -107,11 +99,6 @@ def test_a_client_that_waits_too_long_is_told():
         assert post(GOOD) == (503, {"detail": "no answer within 0.5 s"})
         pipeline.go.set()
         wait_until(lambda: post(GOOD) == (200, VECTORS))
-
-
-def test_a_body_that_does_not_come_is_not_waited_for():
-    with served(Pipeline(), seconds=0.5) as post:
-        assert post(GOOD, Content_Length="1000")[0] == 503
 
 
 def test_clients_at_once_each_get_the_vectors_of_their_texts(tiny_bert, words):
@@ -172,14 +159,6 @@ def test_an_error_is_that_of_its_request_alone():
     assert isinstance(fault, OSError)
 
 
-def test_health_answers_without_a_pass():
-    pipeline = Pipeline()
-    with served(pipeline) as post:
-        n_passes = len(pipeline.batches)
-        assert post(b"", what=("GET", "/health")) == (200, {"waiting": 0})
-        assert len(pipeline.batches) == n_passes
-
-
 @pytest.mark.parametrize("given_up", [{0}, {0, 1}])
 def test_requests_that_were_given_up_are_not_encoded(given_up):
     pipeline = Pipeline()
@@ -188,33 +167,10 @@ def test_requests_that_were_given_up_are_not_encoded(given_up):
     assert not {"ab"[i] for i in given_up} & {t for batch in pipeline.batches for t in batch}
 
 
-def test_no_pass_is_made_for_clients_that_have_gone():
-    pipeline = Pipeline()
-    with served(pipeline, most_waiting=3) as post, ThreadPoolExecutor(1) as first:
-
-        def waits():
-            """Whether there is room for one text more, which then waits, and is given up."""
-            try:
-                return post({"texts": ["next"]}, seconds=1)[0] != 503
-            except TimeoutError:
-                return True
-
-        pipeline.go.clear()
-        busy = first.submit(post, GOOD)
-        wait_until(lambda: GOOD["texts"] in pipeline.batches)
-        with pytest.raises(TimeoutError):
-            post({"texts": ["gone"]}, seconds=1)
-        wait_until(waits)  # so the server has seen that the client has gone
-        wait_until(waits)  # and the next one, too
-        pipeline.go.set()
-        assert busy.result() == (200, VECTORS)
-        wait_until(lambda: post(GOOD) == (200, VECTORS))
-    assert not any("gone" in batch for batch in pipeline.batches)
-
-
 def test_what_may_wait_is_bounded():
     pipeline = Pipeline()
     with served(pipeline, most_waiting=3) as post, ThreadPoolExecutor(1) as first:
+        assert post(b"", what=("GET", "/health")) == (200, {"waiting": 0})
         pipeline.go.clear()
         busy = first.submit(post, GOOD)
         wait_until(lambda: GOOD["texts"] in pipeline.batches)

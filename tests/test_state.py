@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 
-from skcalib import BertEncoder, TextEncoder
+from skcalib import TextEncoder
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The encoder is calibrated on",
@@ -143,12 +143,3 @@ def test_any_output_of_the_encoder_is_the_same(make, model, name, output, frozen
     encoder = TextEncoder(model).set_output(transform=output)
     encoder = FrozenEstimator(encoder.fit(TEXTS)) if frozen else encoder
     same(CASES[name].use(make(name, encoder)), expected)
-
-
-def test_layers_may_be_a_range_and_are_no_bool(tiny_bert):
-    by_range = BertEncoder(tiny_bert, layers=range(2)).fit_transform(TEXTS[:3])
-    by_tuple = BertEncoder(tiny_bert, layers=(0, 1)).fit_transform(TEXTS[:3])
-    np.testing.assert_array_equal(by_range, by_tuple)
-    for layers in (True, np.True_, (True, 0)):
-        with pytest.raises(ValueError, match="layers"):
-            BertEncoder(tiny_bert, layers=layers).fit(TEXTS)

@@ -17,7 +17,7 @@ from skcalib.base import FloatTransformer, VersionedState, from_scratch, warn
 from skcalib.calibration.strength import warn_of_massive_column
 from skcalib.compat import Interval, _fit_context, check_n_features
 from skcalib.inputs.vectors import check_vectors, checked_rows, warn_of_lengths
-from skcalib.process.devices import check_precision, plain_torch, resolve_device
+from skcalib.process.devices import plain_torch, resolve_device
 
 if TYPE_CHECKING:
     import torch
@@ -49,8 +49,7 @@ class NormalizingFlow(
     ----------
     n_levels : int, default=2
         Number of levels. After each but the last, half of the dimensions leave the flow, and z
-        holds them in the order in which they leave: with an odd depth, that of the columns. The
-        last level has at least 2 dimensions.
+        holds them in that order; with an odd depth it is the order of the columns.
     depth : int, default=3
         Steps (ActNorm, reversal of the dimensions, additive coupling) per level. A coupling
         shifts half of the dimensions by a function of the others, a network with two hidden
@@ -66,7 +65,7 @@ class NormalizingFlow(
         Share of the rows to hold out. If set, the flow with the best validation loss is kept.
     device : str, default="auto"
         "cpu", "cuda", "cuda:1", "mps" (in float32 only), or "auto": CUDA if it works,
-        otherwise the CPU.
+        otherwise the CPU. A fitted flow is used on the CPU where its device is missing.
     random_state : int, RandomState instance or None, default=None
         Seeds the initial weights, the order of the rows and :meth:`sample`. If given, the
         global generators are not used.
@@ -94,18 +93,14 @@ class NormalizingFlow(
 
     Notes
     -----
-    Of the defaults, additive couplings and one epoch are those of the paper. Width, depth,
-    learning rate and Adam without bias correction are those of its code. Two levels are those
-    of a post about the method; the code has three (its configuration is called l3_d3_w32).
-    The code also differs in two other ways: a batch has 32 pairs, so 64 sentences, and biases
-    and scales decay, too.
+    Additive couplings and one epoch are those of the paper's text. Width, depth, learning rate
+    and Adam without bias correction are those of its code, which has three levels
+    (config_l3_d3_w32), batches of 32 pairs, so 64 sentences, and a decay of biases and scales,
+    too. Two levels are those of a post about the method.
 
     A column that varies by no more than the rounding of its own values, such as a constant,
     would make the likelihood infinite. In training, random numbers replace it, and in
     :meth:`transform` this dimension of z stays near 0.
-
-    A pickle loads and maps vectors where its `device` is missing, on the CPU and with a
-    warning.
 
     References
     ----------
@@ -175,7 +170,7 @@ class NormalizingFlow(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            At least 2 rows and 2 columns. Training uses float32 for float32, otherwise
+            At least 2 rows and 2 columns; float32 is trained in float32, any other type in
             float64. A memory map is read as needed.
         y : None
             Ignored.
@@ -187,22 +182,24 @@ class NormalizingFlow(
         Raises
         ------
         ValueError
-            If X has NaN, infinities, one row or one column, if the device is not available or
-            cannot compute in this data type, or if the validation split leaves too few rows.
+            If the device is not available or cannot compute in this data type, or if the
+            validation split leaves no rows.
 
         Warns
         -----
         ConvergenceWarning
-            If the loss became NaN or infinite; the flow is then the last good one. Also if the
-            map and its inverse disagree; the flow is then useless.
+            If the loss became NaN or infinite, and the flow is the last good one; or if the map
+            and its inverse disagree, and the flow is useless.
         UserWarning
             If X has fewer than 25 rows, or one column holds most of the variance.
         """
+        import torch
+
+        from skcalib.calibration.glow import Glow
         from skcalib.calibration.training import train
 
         device = resolve_device(self.device)
         X = checked_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
-        check_precision(device, X.dtype)
         # The training has its own generator, so that no other draw interferes.
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.RandomState(seed)
@@ -220,7 +217,7 @@ class NormalizingFlow(
         self._mean_square = float(mean @ mean + deviation @ deviation)
         self.parameters_ = {"n_levels": self.n_levels, "depth": self.depth}
         with plain_torch(device):
-            network = self._network(X.dtype)
+            network = Glow(X.shape[1], **self.parameters_).to(getattr(torch, X.dtype.name))
             network.initialize(rng, mean, deviation)
             curve = train(network.to(device), X, rows, held_out, self, rng)
             tensors = network.state_dict()
@@ -318,11 +315,10 @@ class NormalizingFlow(
         -------
         flow : torch.nn.Module
             On the CPU and in the data type of the fit, with ``forward(u) -> (z, logabsdet)``,
-            ``inverse(z) -> (u, logabsdet)`` and ``log_prob(u)``. It shares nothing with this
-            estimator: you can move it, train it further, or differentiate through it.
+            ``inverse(z) -> (u, logabsdet)`` and ``log_prob(u)``.
         """
         check_is_fitted(self)
-        return self._fitted_network()
+        return self._network()
 
     def _checked(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
@@ -339,11 +335,10 @@ class NormalizingFlow(
         except ValueError as error:  # as where a pickle of a fit on a GPU is loaded without one
             warn(f"{error} The CPU is used now.")
             device = torch.device("cpu")
-        check_precision(device, X.dtype)
         # A float64 fit stays in float64: float32 would round the mean that is subtracted.
         dtype = np.promote_types(X.dtype, self._dtype)
         dtype = X.dtype if device.type == "mps" else dtype
-        network = self._fitted_network().to(device, getattr(torch, dtype.name))
+        network = self._network().to(device, getattr(torch, dtype.name))
         # With few rows, intermediate results stay in a CPU's cache; a GPU needs more rows.
         n_rows = 2**10 if device.type == "cpu" else 2**13
         result = np.empty(len(X) if method == "log_prob" else X.shape, X.dtype)
@@ -354,20 +349,14 @@ class NormalizingFlow(
                 result[rows] = values.cpu().numpy()
         return result
 
-    def _network(self, dtype: np.dtype) -> Glow:
-        """Build the network of the fitted architecture."""
+    def _network(self) -> Glow:
+        """Build the fitted network, on the CPU."""
         import torch
 
         from skcalib.calibration.glow import Glow
 
-        network = Glow(self.n_features_in_, **self.parameters_)
-        return network.to(getattr(torch, dtype.name))
-
-    def _fitted_network(self) -> Glow:
-        import torch
-
         with plain_torch(torch.device("cpu")):
-            network = self._network(self._dtype)
+            network = Glow(self.n_features_in_, **self.parameters_)
             weights = {name: torch.tensor(array) for name, array in self.weights_.items()}
             network.load_state_dict(weights, assign=True)
         return network.eval()

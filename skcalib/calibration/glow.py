@@ -2,9 +2,8 @@
 
 A *step* of Glow (arXiv:1807.03039, table 1) is an ActNorm, a permutation and a coupling. Here
 they are those of BERT-flow's code: the order of the dimensions is reversed, and one half of
-them shifts the other. The two halves of a reversed vector are those of the vector, the second
-first, each in reversed order. A network can read and write a half in any order, so here the
-halves change places, and no dimension moves.
+them shifts the other. A network can read and write a half in any order, so here the halves
+change places, and no dimension moves.
 
 Steps are grouped into *levels*. At the end of each, the half that was shifted last leaves the
 flow for the latent vector, and the other half is what the next level gets, in the order of the
@@ -203,15 +202,3 @@ class Glow(nn.Module):
                 x2, x1 = step.inverse(x1, x2)
             x = torch.cat((x1, x2), dim=1)
         return x
-
-
-class Latent(nn.Module):
-    """z of a flow, of the last axis, without the log-determinant."""
-
-    def __init__(self, flow: Any):
-        super().__init__()
-        self.flow = flow
-
-    def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, x.shape[-1])
-        return self.flow.encode(rows).reshape(x.shape)

@@ -1,12 +1,18 @@
-"""A linear map of rows, which every calibration has that is one, and every export reads."""
+"""The linear map of rows that a step of a pipeline is, or the reason why it is none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from sklearn.decomposition import PCA, IncrementalPCA, TruncatedSVD
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
 
+from skcalib.base import calibrator_tags
 from skcalib.inputs.vectors import refuse_not_finite
 from skcalib.process.forks import cached_property
 from skcalib.process.threads import map_row_ranges, rows_within
@@ -17,6 +23,13 @@ from skcalib.process.threads import map_row_ranges, rows_within
 MOST_CONDITION = 50.0
 # Centered rows in each thread: what a core's own cache holds.
 CHUNK_BYTES = 2 * 2**20
+
+KNOWN = (
+    "Exports accept steps with a method linear_map, such as Whitening; "
+    "NormalizingFlow and NeighborSmoothing; and scikit-learn's PCA, "
+    "TruncatedSVD, StandardScaler and Normalizer('l2'). Leave other steps out, as in "
+    "pipeline[:-1] for a classifier, and pipeline[1:] where vectors are mapped, not texts."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,3 +112,48 @@ class LinearMap:
             if not np.isfinite(out.sum()) and not np.isfinite(np.abs(out).max()):
                 refuse_not_finite(X, f"The mapped vectors overflow {out.dtype}")
         return out
+
+
+def flat(*steps: Any) -> Iterator[Any]:
+    """Yield the steps of pipelines, at any depth, but no "passthrough"."""
+    for step in steps:
+        if isinstance(step, FrozenEstimator):
+            yield from flat(step.estimator)
+        elif hasattr(step, "best_estimator_"):  # of a search
+            yield from flat(step.best_estimator_)
+        elif isinstance(step, Pipeline):
+            yield from flat(*(inner for _, inner in step.steps))
+        elif step is not None and not isinstance(step, str):
+            yield step
+
+
+def linear_map(step: Any) -> LinearMap | str:
+    """Linear map of a fitted step; or why it has none, and what to do.
+
+    A step says in its `CalibratorTags` why it has none, or has a method of this name.
+    """
+    if reason := calibrator_tags(step).not_linear:
+        return reason
+    if hasattr(step, "linear_map"):
+        return step.linear_map()
+    if isinstance(step, PCA | IncrementalPCA):
+        # The least scale is scikit-learn's.
+        least = np.finfo(step.explained_variance_.dtype).eps
+        scale = np.maximum(np.sqrt(step.explained_variance_), least) if step.whiten else 1.0
+        return _centered(step.mean_, step.components_.T / scale)
+    if isinstance(step, TruncatedSVD):
+        return _centered(np.zeros(step.n_features_in_), step.components_.T)
+    if isinstance(step, StandardScaler):
+        d = step.n_features_in_
+        scale = np.ones(d) if step.scale_ is None else step.scale_
+        return _centered(step.mean_ if step.with_mean else np.zeros(d), np.diag(1 / scale))
+    if isinstance(step, Normalizer) and step.norm == "l2":
+        return "a Normalizer. Leave that step out, and scale the vectors afterwards"
+    shown = repr(step).partition("  #")[0]  # without the comment of a fitted encoder
+    raise TypeError(f"{shown:.80} cannot be exported. {KNOWN}")
+
+
+def _centered(mean: np.ndarray, W: np.ndarray) -> LinearMap:
+    # LAPACK may return rows in reverse, by negative strides, which torch refuses.
+    mean, W = (np.ascontiguousarray(array, np.float64) for array in (mean, W))
+    return LinearMap(mean, W, np.zeros(W.shape[1]))

@@ -7,7 +7,6 @@ costs no digits, and any split of the rows gives the same result up to rounding.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import partial, reduce
@@ -27,11 +26,6 @@ CHUNK_BYTES = 6 * 2**20
 FAN_IN = 8  # moments of dask's blocks that one task merges
 
 
-def chunk_rows(n_features: int) -> int:
-    """Rows of a chunk."""
-    return rows_within(CHUNK_BYTES, n_features)
-
-
 @dataclass(frozen=True)
 class Moments:
     """Sums over a sample of ``c = x - mean`` and ``q = |c|²``."""
@@ -47,10 +41,9 @@ class Moments:
     def of(cls, X: np.ndarray) -> Moments:
         """Moments of checked rows, float32 or float64, in chunks and several threads."""
         n, d = X.shape
-        check_size(d)
         if not n:  # an empty block of a dask array
             return cls(0, np.zeros(d), np.zeros((d, d)), np.zeros(d), 0.0)
-        step = min(chunk_rows(d), n)
+        step = min(rows_within(CHUNK_BYTES, d), n)
 
         def moments_of(chunks: Iterable[slice]) -> Moments:
             return reduce(cls.merge, (cls._of_chunk(X[rows]) for rows in chunks))
@@ -67,9 +60,7 @@ class Moments:
     def of_dask(cls, X: Any) -> Moments:
         """Moments of a dask array, on its cluster: those of blocks of rows, merged in a tree.
 
-        No task holds more than a block of rows, and only moments travel between workers. If a
-        worker dies, its blocks are computed again. Chunk sizes may be unknown, and blocks may
-        be empty.
+        Only moments travel between workers. Chunk sizes may be unknown, and blocks be empty.
         """
         import dask
 
@@ -195,9 +186,8 @@ def decompose(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # Where columns differ much in scale, small eigenvalues keep their digits if the columns
     # come by falling variance.
     order = np.argsort(-np.diag(covariance), kind="stable")
-    # One BLAS thread: an eigendecomposition has many small parallel regions. On a machine that
-    # shares its cores, BLAS's threads waited for each other a hundred times as long as one
-    # worked (2.1 s against 0.02 s at d = 384). Two alone are no faster at these sizes.
+    # One BLAS thread: an eigendecomposition has many small parallel regions. On shared cores
+    # BLAS's threads waited for each other a hundred times as long as one worked.
     with limit_blas(1):
         variance, basis = linalg.eigh(
             covariance[np.ix_(order, order)], driver="evd", overwrite_a=True
@@ -207,28 +197,10 @@ def decompose(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         null = np.flatnonzero(variance <= rounding_error(variance))
         if len(null) > 1:
             # Rounding also decides the axes S of the null space, and shrinkage keeps them. The
-            # pivoted QR of the projection S S' gives axes that depend on the space alone, so
-            # that equal samples get equal vectors. Its Q is S times the Q of S'.
+            # pivoted QR of S S', whose Q is S times that of S', depends on the space alone, so
+            # that equal samples get equal vectors.
             space = basis[:, null]
             rotation, *_ = linalg.qr(space.T, mode="economic", pivoting=True)
             variance[null], basis[:, null] = 0.0, space @ rotation
     largest = basis[np.abs(basis).argmax(axis=0), np.arange(len(basis))]
     return variance, basis * np.where(largest < 0, -1.0, 1.0)
-
-
-def check_size(n_features: int, what: str = "a covariance") -> None:
-    """Raise a ValueError if square matrices of this size cannot fit into this machine.
-
-    Without the check the system might grant the memory and kill the process later.
-    """
-    try:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not known here
-        return
-    n_bytes = 8 * n_features**2
-    if 4 * n_bytes > memory:
-        raise ValueError(
-            f"X has {n_features} features; {what} needs four matrices of {n_features} x "
-            f"{n_features}, of {n_bytes / 1e9:,.0f} GB each, and this machine has "
-            f"{memory / 1e9:,.0f} GB. Reduce the features first, for instance by TruncatedSVD."
-        )

@@ -24,12 +24,11 @@ ALPHA = 3
 class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, BaseEstimator):
     """Move vectors toward their nearest neighbors: for topics, intents, classes and clusters.
 
-    It has two conditions: the fitted texts contain members of the same groups, and a group has
-    more members than there are neighbors (`n_neighbors`). In groups without a fitted text,
-    R-precision fell by 3 to 8 points on two data sets. A search whose queries have several
-    answers also gains; with one answer per query it may lose 2 points. Differences between
-    close texts shrink, so scores of graded similarity (STS) fall. Use it after
-    ``Whitening(power="auto")``.
+    The fitted texts must contain members of the same groups, and a group must have more members
+    than there are neighbors: in groups without a fitted text, R-precision fell by 3 to 8 points
+    on two data sets. A search whose queries have several answers also gains; with one answer
+    per query it may lose 2 points. Differences between close texts shrink, so scores of graded
+    similarity (STS) fall. Use it after ``Whitening(power="auto")``.
 
     With x̂ of unit length, ``x' = unit(x̂ + weight Σ w_j x̂_j / Σ w_j)`` over the nearest
     fitted texts and ``w_j = cos(x, x_j)^3``; those of cosine 0 or less have no weight. This is
@@ -39,8 +38,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     Parameters
     ----------
     n_neighbors : int, default=10
-        Number of nearest fitted texts, which should be fewer than a group has. If fewer are
-        fitted, all count.
+        Number of nearest fitted texts, fewer than a group has. If fewer are fitted, all count.
     weight : float in [0, 1e9], default=1.0
         Weight of the neighbors' mean. 0.5 keeps most of the gain and does half the harm.
     neighbors : transformer or None, default=None
@@ -54,8 +52,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         Vectors of the fitted texts, of unit length. Zero vectors are left out, unless all are
         zero.
     neighbors_ : transformer or None
-        The fitted clone; None without `neighbors`, or with at most ``n_neighbors + 1`` texts,
-        each of which is compared.
+        The fitted clone; None without `neighbors`, or with at most ``n_neighbors + 1`` texts.
     parameters_ : dict
         `n_neighbors` and `weight` of the fit, which `transform` uses.
     n_features_in_, feature_names_in_
@@ -91,7 +88,6 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
     }
 
     _state_version = 5
-    vectors_: np.ndarray
 
     def __init__(
         self,
@@ -125,42 +121,26 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         UserWarning
             If `X` has fewer texts than a text is to have neighbors: all of them count.
         """
-        self.partial_fit(X)
-        if len(self.vectors_) <= self.n_neighbors:
-            warn(
-                f"n_neighbors={self.n_neighbors}, but each text has {len(self.vectors_) - 1} "
-                "others with content, which all count. Set fewer neighbors than a group has "
-                "texts, or fit on more texts."
-            )
-        return self
-
-    @_fit_context(prefer_skip_nested_validation=False)
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Add the vectors of ``X`` to the neighbors.
-
-        Parameters
-        ----------
-        X, y
-            As for `fit`. `neighbors` is fitted again, on all vectors.
-
-        Returns
-        -------
-        self : NeighborSmoothing
-        """
-        first = not self.__sklearn_is_fitted__()
-        X = checked_rows(self, X, reset=first)
+        X = checked_rows(self, X, reset=True)
         vectors = unit_rows(X)[0].astype(np.float32)
-        vectors = vectors if first else np.vstack([self.vectors_, vectors])
         has_content = vectors.any(axis=1)
         warn_of_silent(~has_content)
         if not has_content.all():  # zeros have no weight
             vectors = vectors[has_content] if has_content.any() else vectors[:1]
-        search, k = None, self.n_neighbors + 1  # since a text finds itself
+        if len(vectors) <= self.n_neighbors:
+            warn(
+                f"n_neighbors={self.n_neighbors}, but each text has {len(vectors) - 1} others "
+                "with content, which all count. Set fewer neighbors than a group has texts, or "
+                "fit on more texts."
+            )
+        self.vectors_, self.neighbors_ = vectors, None
+        k = self.n_neighbors + 1  # since a text finds itself
         if self.neighbors is not None and len(vectors) > k:
-            search = clone(self.neighbors).set_params(n_neighbors=k).fit(vectors)
-        self.neighbors_, self.vectors_ = search, vectors
-        used: dict[str, Any] = {"n_neighbors": self.n_neighbors, "weight": self.weight}
-        self.parameters_ = used
+            self.neighbors_ = clone(self.neighbors).set_params(n_neighbors=k).fit(vectors)
+        self.parameters_: dict[str, Any] = {
+            "n_neighbors": self.n_neighbors,
+            "weight": self.weight,
+        }
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -190,9 +170,6 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         )
         return tags
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "vectors_")
-
 
 def smoothed(fitted: NeighborSmoothing, unit: np.ndarray) -> np.ndarray:
     """Move unit rows of the fitted width, in float64."""
@@ -216,9 +193,7 @@ def _moved(
 ) -> np.ndarray:
     """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest candidates, ``w = cos^3``.
 
-    ``unit`` is float64. ``candidates`` of shape (n_samples, m, d) have unit length, except the
-    ``missing``. One candidate that equals x is left out; of the others, the ``n_neighbors``
-    nearest count.
+    ``candidates`` have the shape (n_samples, m, d). One that equals x is left out.
     """
     # Unlike the cosines of a search, these do not depend on the other rows.
     cosines = np.einsum("ij,ikj->ik", unit, candidates)

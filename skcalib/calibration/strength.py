@@ -10,23 +10,20 @@ import numpy as np
 from skcalib.base import warn
 from skcalib.calibration.moments import Moments, rounding_error
 
-# How far directions are flattened if nothing is known. Few large groups of texts lie in the
-# strong directions, and lose as these become weaker; similarity gains. Of 228 cells of layer,
-# pooling and set no one loses a point against raw vectors up to a third.
+# Power of raw vectors if nothing is known. Few large groups lie in strong directions; of 228
+# cells of layer, pooling and set none loses a point against raw vectors up to a third.
 NEUTRAL_POWER = 1 / 3
 # A number of groups: each text is a group of its own, as in graded similarity.
 MANY = "many"
-# The mean of an output that was trained for cosines spreads over at least this share of the
-# width. Measured: at least 0.66 in outputs, at most 0.22 in inner layers and raw language
-# models. The second number is for a mean without its constant outliers: 0.75, 0.53.
+# Share of the width over which the mean of a trained output spreads. Measured: at least 0.66,
+# and at most 0.22 in raw vectors. The second is for a mean without its constant outliers.
 LEAST_SPREAD, LEAST_SPREAD_OF_REST = 0.4, 0.63
 # Within this factor of the limit, other samples of the same vectors may be on its other side.
 UNSURE = 1.1
 # Share of a column's variance that is added to its squared mean. It decides where the mean is
 # hardly more than sampling error.
 SHARE_OF_VARIANCE = 0.1
-# Share of columns, and of directions, that may be outliers. Mu & Viswanath (2018,
-# arXiv:1702.01417) remove this share of the leading directions.
+# Share of columns, and of directions, that may be outliers (Mu & Viswanath, arXiv:1702.01417).
 SHARE_OF_OUTLIERS = 0.01
 # A column whose variance is at most this multiple of the median column's counts as constant.
 CONSTANT = 2.0
@@ -36,10 +33,8 @@ DIRECTIONS_OF_GROUP, MOST_DIRECTIONS, SAMPLES_OF_DIRECTION = 2, 0.9, 2
 # Share of the directions that are flattened for graded similarity. A larger share gains more on
 # means of a layer, and loses on better features, such as prompts.
 DIRECTIONS_OF_MANY = 0.25
-# Share r of the mean m that is kept in a trained output. The mean points toward the largest
-# group: without it, the vectors of that group lose the direction that they share. With it, two
-# unrelated vectors keep r² of their mean inner product (4 %), and two vectors of the largest
-# group, whose own mean is m + δ, gain 2 r δ·m.
+# Share of the mean that is kept in a trained output, and the largest mean cosine that it may
+# leave. The mean points toward the largest group, whose vectors would lose that direction.
 KEPT_OF_MEAN = 0.2
 # The noise for k groups is this share of the variance that each of k equal directions would
 # have, times a power of the width of the cone: a narrow cone has less noise.
@@ -66,20 +61,13 @@ class Strength:
     level: float = 0.0  # to which stronger directions are flattened, as a variance
 
     @property
-    def is_rotation(self) -> bool:
-        """Whether g is 1 in every direction, with variance in the sample or without."""
-        return self.power == 0 and self.noise == 0
-
-    @property
     def passes_all(self) -> bool:
         """Whether g is above 0 in directions without variance in the sample, too."""
-        return self.is_rotation or (self.level > 0 and self.noise == 0)
+        return self.noise == 0 and (self.power == 0 or self.level > 0)
 
     def gain(self) -> np.ndarray:
         """``g(λ) = (λ + level)^(-power/2) λ / (λ + noise tr Σ)``, with a Wiener filter."""
         values = self.eigenvalues
-        if self.is_rotation:
-            return np.ones_like(values)
         flattened = (values + self.level) ** (-self.power / 2)
         if self.noise == 0:  # also where a value is 0
             return flattened
@@ -155,12 +143,10 @@ def check_groups(power: float | str, noise: float, n_groups: int | str | None) -
 
 
 def ledoit_wolf_shrinkage(moments: Moments) -> float:
-    """Ledoit-Wolf intensity of shrinkage toward the scaled identity, in [0, 1].
+    """Intensity of shrinkage toward the scaled identity by Ledoit & Wolf (2004), in [0, 1].
 
-    Ledoit & Wolf (2004), "A well-conditioned estimator for large-dimensional covariance
-    matrices", with ``S = scatter / n``: the variance of ``S`` about the covariance,
-    ``β² = (Σ q² / n - |S|²) / n``, over its distance to the target,
-    ``δ² = |S|² - tr(S)² / d``.
+    With ``S = scatter / n``, it is the variance of ``S`` about the covariance,
+    ``β² = (Σ q² / n - |S|²) / n``, over its distance to the target, ``δ² = |S|² - tr(S)² / d``.
     """
     n, d = moments.n, len(moments.mean)
     norm2 = np.sum((moments.scatter / n) ** 2)
@@ -235,10 +221,7 @@ def flattening_level(variance: np.ndarray, n: int, n_groups: int | str | None) -
 
 
 def warn_of_massive_column(variances: np.ndarray) -> None:
-    """Warn if one column holds most of the variance, as where one token has all the attention.
-
-    ``variances`` are those of the columns. The message is the same for all fits of a search.
-    """
+    """Warn if one column holds most of the variance, as of one token with all the attention."""
     if len(variances) >= WIDE and variances.max() > MASSIVE * variances.sum():
         warn(
             "One column holds most of the variance, as in means of a language model that puts "

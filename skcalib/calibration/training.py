@@ -121,14 +121,12 @@ class Trainer:
     def warn_of_divergence(self) -> None:
         """Warn if round trips do not return to their start, which makes the flow useless.
 
-        Rows go to the latent space and back, and as many samples the other way. Errors, in
-        standardized columns, are relative to the largest entry of a row, or to 1 if that is
-        more.
+        Errors, in standardized columns, are relative to the largest entry of a row, or to 1 if
+        that is more.
         """
         encode, decode = self.flow.through_levels, self.flow.back_through_levels
         with torch.inference_mode():
-            rows = self._X[self._rows[: self._batch_size]]
-            x = self.flow.standardize(self._tensor(rows))
+            x = self.flow.standardize(self._tensor(self._X[self._rows[: self._batch_size]]))
             z = self._tensor(np.random.RandomState(0).standard_normal(x.shape))
             sample = decode(z)
             start = torch.cat((x, z))

@@ -41,10 +41,7 @@ SAMPLES_PER_FEATURE = 5
 
 
 class Whitening(
-    ClassNamePrefixFeaturesOutMixin,
-    FloatTransformer,
-    VersionedState,
-    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin, FloatTransformer, VersionedState, BaseEstimator
 ):
     """Whiten vectors: exactly, as the paper does, or with ``power="auto"``, as far as it helps.
 
@@ -53,7 +50,8 @@ class Whitening(
     columns are kept (BERT-whitening [1]_, algorithm 1). Their mean is then zero, their
     covariance the identity, and all directions have equal weight in a cosine. For graded
     similarity of a language model that was never trained for it, this gains much; on an encoder
-    that was trained for similarity it loses.
+    that was trained for similarity it loses. Before a classifier exact whitening loses on any
+    model, and ``power="auto"`` does not.
 
     ``Whitening(power="auto")`` recognizes by the mean vector which of the two it is. On an
     output that was trained for cosine similarity it only subtracts most of the mean. On other
@@ -65,7 +63,7 @@ class Whitening(
     n_components : int, float or None, default=None
         Number of leading dimensions to keep. A float in (0, 1) keeps the fewest that explain
         that share of the variance; None keeps the numerical rank, or all at power 0 without
-        noise. With "pca" an int above the rank adds columns of zeros, with a warning.
+        noise. With "pca" an int above the rank adds columns of zeros.
     method : {"pca", "zca", "rotated"}, default="pca"
         "pca" returns coordinates along the principal axes, by decreasing variance. "zca"
         rotates the kept axes back, ``W = U g(Λ) Uᵀ``: as close to the input as a whitened
@@ -98,9 +96,8 @@ class Whitening(
     mean_ : ndarray of shape (n_features,)
         Mean of the sample.
     components_ : ndarray of shape (k, n_features)
-        Principal axes, unit rows in order of decreasing variance. In each the entry of
-        largest magnitude is positive. Here and below k is the number of kept axes:
-        `n_components_` for "pca"; else the resolved `n_components`, at most `rank_`.
+        The kept principal axes, unit rows in order of decreasing variance. In each the entry of
+        largest magnitude is positive.
     explained_variance_ : ndarray of shape (k,)
         Variance of the sample along each axis, before shrinkage (unbiased, ``n - 1``).
     explained_variance_ratio_ : ndarray of shape (k,)
@@ -133,13 +130,9 @@ class Whitening(
     as in Soft-ZCA [5]_. The page on mathematics has level and power, and what ``n_groups``
     changes.
 
-    An eigenvalue counts as zero up to ``d * eps`` of float64 times the largest, the rounding
-    error of the decomposition, and for float32 vectors up to the variance that their rounding
-    explains. `transform` keeps float32 and float64. It computes in float64 where float32 would
-    lose digits, as for an ill-conditioned sample.
-
-    After `partial_fit` and `merge`, the first use of the result decomposes the covariance of
-    all samples so far, and warns if they are few.
+    An eigenvalue counts as zero up to the rounding error of the decomposition, and for float32
+    vectors up to the variance that their rounding explains. `transform` keeps float32 and
+    float64. It computes in float64 where float32 would lose digits.
 
     References
     ----------
@@ -243,7 +236,7 @@ class Whitening(
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Add the samples of ``X`` to those seen; any split equals one `fit`.
 
-        The map is computed when it is first used.
+        The map is computed when it is first used, with a warning if the samples are few.
 
         Parameters
         ----------
@@ -270,8 +263,7 @@ class Whitening(
     def merge(self, *others: Self) -> Self:
         """Return a whitening fitted on the samples of this one and of others.
 
-        It equals one `fit` on all samples together. This one and the others do not change, so
-        the same parts may be merged again.
+        It equals one `fit` on all samples together. This one and the others do not change.
 
         Parameters
         ----------
@@ -282,11 +274,6 @@ class Whitening(
         -------
         merged : Whitening
             A new one.
-
-        Raises
-        ------
-        ValueError
-            If one has other parameters, or was fitted on other features.
 
         Examples
         --------
@@ -533,10 +520,7 @@ def solve(
 
 
 def warn_of_sample(moments: Moments, axes: Axes, is_neutral: bool) -> None:
-    """Warn if a map suffers from too few samples, or one column holds most of the variance.
-
-    The message is the same for all fits of a search, so that Python shows it once.
-    """
+    """Warn if a map suffers from too few samples, or one column holds most of the variance."""
     d, used = len(moments.mean), axes.strength
     warn_of_massive_column(moments.variances)
     if is_neutral:

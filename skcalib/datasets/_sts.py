@@ -1,4 +1,4 @@
-"""Semantic textual similarity: the bundled toy set and the seven benchmarks."""
+"""Pairs of texts: a bundled toy set, the benchmarks of similarity, and labeled pairs."""
 
 import os
 from contextlib import suppress
@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from skcalib.base import import_package
-from skcalib.inputs.files import rows_of
+from skcalib.inputs.files import rows_of, text_of
 
 # Repository of each benchmark on the hub, and the hub's names of the splits of "stsb"; the
 # others have only the last split.
@@ -21,6 +21,19 @@ HUB = {
 }
 SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 COLUMNS = ("sentence1", "sentence2", "score")
+# Columns of labeled pairs: the two texts, and the label with its values.
+SIDES = (
+    ("question", "sentence"),
+    ("question1", "question2"),
+    ("#1 String", "#2 String"),
+    ("sentence1", "sentence2"),
+)
+DIGITS = {"0": 0, "1": 1}
+WORDS = {"entailment": 1, "not_entailment": 0, "neutral": 0, "contradiction": 0}
+LABELS = {
+    **dict.fromkeys(("is_answer", "is_duplicate", "Quality"), DIGITS),
+    **dict.fromkeys(("gold_label", "label"), WORDS),
+}
 
 
 def load_toy_sts(*, return_X_y: bool = False) -> Any:
@@ -66,9 +79,9 @@ def fetch_sts(
     Parameters
     ----------
     task : {"stsb", "sickr", "sts12", "sts13", "sts14", "sts15", "sts16"}
-        Name of the benchmark.
+        Name of the benchmark, also as in the papers, such as "STS-B".
     split : {"train", "dev", "test"}, default="test"
-        Only "stsb" has splits other than "test".
+        "sts12" to "sts16" have only "test", and so has "sickr" on the hub.
     data_home : path-like or None, default=None
         Folder of CSV files; None is the one that the environment variable ``SKCALIB_DATA``
         names, if any.
@@ -99,12 +112,13 @@ def fetch_sts(
     >>> from skcalib.datasets import fetch_sts
     >>> pairs, grades = fetch_sts("stsb", "dev", return_X_y=True)  # doctest: +SKIP
     """
-    if not isinstance(task, str) or task not in HUB:
+    if (name := task_name(task)) not in HUB:
         raise ValueError(f"task={task!r} is unknown. Use one of {', '.join(HUB)}.")
-    splits = list(SPLITS) if task == "stsb" else ["test"]
-    if split not in splits:
+    task, folder = name, data_home if data_home is not None else os.environ.get("SKCALIB_DATA")
+    if split not in (splits := _splits(task)):
         raise ValueError(f"split={split!r} is unknown; {task} has {', '.join(splits)}.")
-    folder = data_home if data_home is not None else os.environ.get("SKCALIB_DATA")
+    if not folder and task == "sickr" and split != "test":
+        raise FileNotFoundError("On the hub, sickr has only the split test. Set data_home.")
     if not folder:
         hub = import_package("datasets", "datasets")
         rows = hub.load_dataset(HUB[task], split=SPLITS[split]).to_list()
@@ -117,6 +131,71 @@ def fetch_sts(
         )
     rows = [row for _, row in rows_of(path, COLUMNS)]
     return _bunch(rows, str(path), return_X_y, task)
+
+
+def task_name(task: Any) -> str:
+    """Return the name of a benchmark in `HUB`, such as "stsb" for "STS-B"."""
+    return str(task).lower().replace("-", "")
+
+
+def _splits(task: str) -> list[str]:
+    return list(SPLITS) if task in ("stsb", "sickr") else ["test"]
+
+
+def sentences_of(task: str, data_home: str | os.PathLike[str] | None) -> np.ndarray:
+    """Return the sentences of a benchmark, of all splits that are at hand."""
+    if task == "toy":
+        return load_toy_sts().data.ravel()
+    parts = []
+    for split in _splits(task_name(task)):
+        with suppress(FileNotFoundError):
+            parts.append(fetch_sts(task, split, data_home=data_home).data.ravel())
+    return np.concatenate(parts)
+
+
+def load_pairs(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Load pairs of texts with labels 0 and 1, from a file of QNLI, MRPC, QQP, SNLI or MNLI.
+
+    Parameters
+    ----------
+    path : path-like
+        A file of GLUE, or another with the same columns, in CSV, JSON or Parquet: the texts in
+        question and sentence, question1 and question2, #1 String and #2 String, or sentence1
+        and sentence2; the label as 0 or 1 in is_answer, is_duplicate or Quality, or as a word
+        in gold_label or label, such as "entailment".
+
+    Returns
+    -------
+    pairs : ndarray of shape (n_pairs, 2), object
+        Rows without a label are left out. ``pairs.ravel()`` are the sentences, as of NLI to fit
+        on.
+    labels : ndarray of shape (n_pairs,), int
+        1 for an answer, a duplicate, a paraphrase or entailment, otherwise 0.
+
+    Examples
+    --------
+    >>> from skcalib.datasets import load_pairs
+    >>> pairs, labels = load_pairs("QNLI/dev.tsv")  # doctest: +SKIP
+    """
+    path = Path(path).expanduser()
+    if path.suffix in (".tsv", ".txt"):  # GLUE's have quotes that are part of a text
+        header, *lines = (line.split("\t") for line in text_of(path).split("\n"))
+        rows = [dict(zip(header, cells, strict=False)) for cells in lines]
+    else:
+        rows = [row for _, row in rows_of(path)]
+    known = {*rows[0]} if rows else set()
+    sides = next((pair for pair in SIDES if known >= {*pair}), None)
+    column = next((name for name in LABELS if name in known), None)
+    if sides is None or column is None:
+        raise ValueError(f"{path} has the columns {sorted(known)}; load_pairs needs others.")
+    values = {"": None, "-": None, "None": None, **LABELS[column]}
+    labels = [str(row.get(column, "")).strip() for row in rows]
+    if unknown := {*labels} - {*values}:
+        raise ValueError(f"{path} has the {column} {unknown}; expected {[*LABELS[column]]}.")
+    kept = [(row, values[label]) for row, label in zip(rows, labels, strict=True)]
+    kept = [(row, value) for row, value in kept if value is not None]
+    pairs = [[row.get(side) for side in sides] for row, _ in kept]
+    return np.array(pairs, dtype=object), np.array([value for _, value in kept])
 
 
 def bundled_rows(name: str) -> list[dict[str, Any]]:

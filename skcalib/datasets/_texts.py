@@ -53,7 +53,7 @@ def load_docstrings(*, return_X_y: bool = False) -> Any:
     docstrings : Bunch
         ``data``, object array of shape (n_texts,), sentences of five words or more, about
         1,500; ``target``, array of shape (n_texts,), the parts as numbers; ``target_names``,
-        array of shape (13,), their names; ``DESCR``, where the sentences are from.
+        array of shape (13,), their names.
 
     Examples
     --------
@@ -62,8 +62,6 @@ def load_docstrings(*, return_X_y: bool = False) -> Any:
     >>> docstrings.target_names[:4].tolist()
     ['cluster', 'fft', 'integrate', 'interpolate']
     """
-    import scipy
-
     labels: dict[str, int] = {}
     for code, (part, modules) in enumerate(PARTS.items()):
         for name in (part, *(f"{part}.{module}" for module in modules)):
@@ -71,8 +69,7 @@ def load_docstrings(*, return_X_y: bool = False) -> Any:
                 sentence = first_sentence(docstring)
                 if len(sentence.split()) >= FEWEST_WORDS:
                     labels.setdefault(sentence, code)
-    description = f"First sentences of the docstrings of scipy {scipy.__version__}, by part."
-    return _bunch(list(labels), list(labels.values()), list(PARTS), description, return_X_y)
+    return _bunch(list(labels), list(labels.values()), list(PARTS), return_X_y)
 
 
 def load_questions(*, return_X_y: bool = False) -> Any:
@@ -90,8 +87,7 @@ def load_questions(*, return_X_y: bool = False) -> Any:
     -------
     questions : Bunch
         ``data``, object array of shape (100,), the questions; ``target``, array of shape
-        (100,), the intents as numbers; ``target_names``, array of shape (10,), their names;
-        ``DESCR``, where the questions are from.
+        (100,), the intents as numbers; ``target_names``, array of shape (10,), their names.
 
     Examples
     --------
@@ -102,10 +98,8 @@ def load_questions(*, return_X_y: bool = False) -> Any:
     """
     rows = bundled_rows("questions.csv")
     names = list(dict.fromkeys(row["intent"] for row in rows))
-    texts = [row["text"] for row in rows]
     codes = [names.index(row["intent"]) for row in rows]
-    description = "A hundred questions of customers, ten for each intent, written for skcalib."
-    return _bunch(texts, codes, names, description, return_X_y)
+    return _bunch([row["text"] for row in rows], codes, names, return_X_y)
 
 
 @cache  # the docstrings are in memory anyway
@@ -145,9 +139,9 @@ def _docstrings(name: str) -> Iterator[str]:
 
 
 def _bunch(
-    texts: Any, codes: Any, names: list[str], description: str, return_X_y: bool
+    texts: list[str], codes: list[int], names: list[str], return_X_y: bool
 ) -> Bunch | tuple[np.ndarray, np.ndarray]:
     data, target = np.array(texts, dtype=object), np.array(codes)
     if return_X_y:
         return data, target
-    return Bunch(data=data, target=target, target_names=np.array(names), DESCR=description)
+    return Bunch(data=data, target=target, target_names=np.array(names))

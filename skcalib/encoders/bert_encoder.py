@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from numbers import Integral
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import from_scratch, is_fitted, warn
+from skcalib.base import from_scratch, warn
 from skcalib.compat import Interval, StrOptions, _fit_context
-from skcalib.encoders.lookup import BLOCK, WithMemory, vectors_of
+from skcalib.encoders.lookup import WithMemory, vectors_of
 from skcalib.encoders.model.declared import declared, wants_prompt
 from skcalib.encoders.model.folder import CONFIG, ModelFiles, entries, locate
 from skcalib.encoders.recipe import LAYER_NAMES, POOLINGS, Recipe, recipe_for
 from skcalib.encoders.store import VectorStore
-from skcalib.inputs.texts import TextTransformer, as_texts, blocks_of
+from skcalib.inputs.texts import TextTransformer, as_texts
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.load import Backbone
@@ -49,17 +49,14 @@ class BertEncoder(WithMemory, TextTransformer):
         Hub id, folder written by ``save_pretrained``, or "minilm", the model of the ``demo``
         extra. "id@revision" is a branch, tag or commit of a model on the hub. Weights must be
         safetensors; code that comes with a model is never run.
-    pooling : {"auto", "cls", "mean", "mean_own", "max", "max_own", "last", "mean_sqrt_len", \
+    pooling : {"auto", "cls", "mean", "mean_own", "max", "max_own", "last", \
             "mean_without_first", "weighted_mean", "zipf"}, default="auto"
         How the hidden states of a text's tokens become one vector. "cls" is the first token,
         "last" the last one. "mean" and "max" are over all tokens, "mean_own" and "max_own" over
-        those of the text, without special ones such as [CLS]. "mean_sqrt_len" is the sum
-        divided by the square root of the number of tokens. "mean_without_first" is for inner
-        layers of decoders, where the first token is so long that "mean" is that token alone
-        [2]_. "weighted_mean" weights tokens by position, 1 to n. "zipf" weights each token by
-        ``log(1 + rank)`` of its frequency rank in the model's vocabulary, and special tokens by
-        0, against the bias of word frequency [1]_; vocabularies in another order, as of Chinese
-        models, are refused.
+        those of the text, without special ones. "mean_without_first" is for inner layers of
+        decoders, where "mean" is nearly the first token alone [2]_. "weighted_mean" weights
+        tokens by position, "zipf" by ``log(1 + rank)`` of their frequency in a sorted
+        vocabulary [1]_.
         "auto" is the pooling that a folder of sentence-transformers declares, or else "mean".
     layers : int, tuple of int or {"last", "last2", "first_last", "embedding_last"}, \
             default=-1
@@ -70,34 +67,28 @@ class BertEncoder(WithMemory, TextTransformer):
         How the pooled vectors of several layers become one: their mean or concatenation.
     prompt : str or None, default=None
         Words to put before each text, such as "query: ", or around it, where ``{text}`` stands
-        for the text: ``'This sentence : "{text}" means in one word:"'``. None uses the default
-        prompt that a folder of sentence-transformers declares, if any; "" uses no prompt. The
-        name of a declared prompt selects that prompt; any other string is itself the prompt.
-        The tokens of the prompt are pooled unless the folder declares ``include_prompt`` as
-        false. A text that is too long is cut, never its prompt.
-        With ``{text}`` twice, only the tokens of the second text are pooled: in a decoder they
-        have seen the whole text [3]_. Both texts are cut alike. A token that also holds the
-        space before the text, or a mark after it, is one of the text.
+        for the text; the name of a prompt that a folder of sentence-transformers declares
+        selects that prompt. None uses its default prompt, if any, and "" none. The tokens of
+        the prompt are pooled unless the folder declares ``include_prompt`` as false. A text
+        that is too long is cut, never its prompt. With ``{text}`` twice, only the tokens of the
+        second text are pooled: in a decoder they have seen the whole text [3]_.
     max_length : int or None, default=None
         Largest number of tokens per text or window, including prompt and special tokens; see
         ``overflow``. None uses the number that the folder declares (``max_seq_length``), or
         else the number of positions of the model.
     truncate_dim : int or None, default=None
         Number of leading dimensions of each layer's vector to keep, for a model that was
-        trained for it ("Matryoshka"). None keeps the number that a folder of
-        sentence-transformers declares (``truncate_dim``), or else all.
+        trained for it ("Matryoshka"). None keeps those that the folder declares, or else all.
     normalize : bool or "auto", default="auto"
-        Whether vectors are scaled to unit length, so that ``vectors @ vectors.T`` has their
-        cosines. "auto" scales them if the model's folder declares it (a module ``Normalize``)
-        and `layers` and `pooling` are those that it declares. Dimensions are cut, and layers
-        and windows merged, before.
+        Whether vectors are scaled to unit length in the end. "auto" scales them if the model's
+        folder declares it (a module ``Normalize``) and `layers` and `pooling` are those that it
+        declares.
     overflow : {"cut", "cut_left", "cut_right", "windows"}, default="cut"
         How to encode a text of more than ``max_length`` tokens. "cut_right" keeps its
-        beginning, "cut_left" its end, and "cut" is what the folder declares, usually
-        "cut_right"; they warn once. "windows" encodes all of it, in windows of ``max_length``
-        tokens, each with prompt and special tokens, and combines their vectors: means weight
-        each window by its tokens, "cls" weights all windows equally, "max" takes the maximum,
-        and "last" is that of the last window.
+        beginning, "cut_left" its end, and "cut" is what the folder declares; they warn once.
+        "windows" encodes all of it, in windows of ``max_length`` tokens, and combines their
+        vectors: means weight each window by its tokens, "cls" weights all windows equally,
+        "max" takes the maximum, and "last" is that of the last window.
     device : str, default="auto"
         "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA if it works, otherwise the CPU.
     dtype : {"float32", "bfloat16", "float16"}, default="float32"
@@ -105,12 +96,10 @@ class BertEncoder(WithMemory, TextTransformer):
         always float32.
     memory : None, path-like or VectorStore, default=None
         Cache of vectors: a folder on a local disk, or a store. Each text goes through the model
-        once, and an interrupted run resumes. It keeps all layers and poolings of a text, so
-        that you can choose others later: 66 kB with MiniLM, 650 kB with a decoder of 30 layers
-        and 576 dimensions. ``VectorStore(folder, layers=[1, -1])`` keeps fewer. The pickle of a
-        fitted encoder has no memory, so that nothing is written where it is loaded; there
-        ``set_params(memory=folder)`` sets one. In any case, recently used vectors stay in this
-        process's memory, up to 256 MiB for all encoders.
+        once, and an interrupted run resumes. It keeps all layers and poolings of a text, 66 kB
+        with MiniLM; ``VectorStore(folder, layers=[1, -1])`` keeps fewer. The pickle of a fitted
+        encoder has no memory, so that nothing is written where it is loaded. In any case,
+        recently used vectors stay in this process's memory, up to 256 MiB for all encoders.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -127,11 +116,9 @@ class BertEncoder(WithMemory, TextTransformer):
     max_length_ : int
         Largest number of tokens per text, including special tokens.
     declared_ : Declared
-        What the model's folder declares, a named tuple: ``pooling`` and whether it is declared
-        or only the default, ``declares_pooling``; ``normalizes``, whether it has a module
-        ``Normalize``; ``prompts`` by name, ``default_prompt_name`` and ``include_prompt``;
-        ``max_length`` and ``truncate_dim``. Entries without a default are None if the folder
-        does not declare them.
+        What the model's folder declares, a named tuple: ``pooling``, ``declares_pooling``,
+        ``normalizes``, ``prompts`` by name, ``default_prompt_name``, ``include_prompt``,
+        ``max_length``, ``lower_case`` and ``truncate_dim``.
     fingerprint_ : str
         SHA-256 of the files in the model's folder, except documentation, pictures, code and
         weights in other formats. A fitted encoder refuses a model with another fingerprint.
@@ -148,8 +135,7 @@ class BertEncoder(WithMemory, TextTransformer):
 
     The vector of a text depends on that text only, not on the other texts or their order (to
     1e-5). Texts are composed first (Unicode's NFC), so that canonically equal texts have one
-    vector. Each distinct text of a call is encoded once. An iterator is read in blocks of
-    16,384 texts, and each distinct text of a block is encoded once.
+    vector. Each distinct text of a call is encoded once.
 
     References
     ----------
@@ -191,7 +177,7 @@ class BertEncoder(WithMemory, TextTransformer):
         "verbose": ["verbose"],
     }
 
-    _state_version = 10
+    _state_version = 11
     _learned = ("_recipe", "_files")
 
     def __init__(
@@ -232,8 +218,8 @@ class BertEncoder(WithMemory, TextTransformer):
 
         Parameters
         ----------
-        X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
-            Texts. They are not encoded yet, and an iterator is not read.
+        X : list of str, 1-D or (n, 1) array, Series, or one-column frame
+            Texts. They are not encoded yet.
         y : None
             Ignored.
 
@@ -248,14 +234,13 @@ class BertEncoder(WithMemory, TextTransformer):
         TypeError, ValueError
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
-        if not isinstance(X, Iterator):
-            as_texts(X)  # for its errors
+        as_texts(X)  # for its errors
         from skcalib.encoders.model.load import load
 
         folder = locate(self.model)
         config = entries(folder, CONFIG)
         shipped = declared(folder)
-        backbone = load(folder, self.device, self.dtype, lower_case=shipped.lower_case)
+        backbone = load(folder, self.device, self.dtype)
         if self.prompt is None and wants_prompt(self.model, config, shipped):
             warn(
                 f"The model {str(self.model)!r} is an e5 by name and needs a prompt, but its "
@@ -271,9 +256,8 @@ class BertEncoder(WithMemory, TextTransformer):
 
         Parameters
         ----------
-        X : list of str, 1-D or (n, 1) array, Series, one-column frame, or iterator
-            Texts. An iterator, such as a generator, is read block by block, so that its texts
-            are never all in memory.
+        X : list of str, 1-D or (n, 1) array, Series, or one-column frame
+            Texts.
 
         Returns
         -------
@@ -288,22 +272,20 @@ class BertEncoder(WithMemory, TextTransformer):
         check_is_fitted(self)
         from skcalib.encoders.model.batches import BackboneModel
 
-        blocks, total = blocks_of(X, BLOCK)
-        recipe = self._recipe
+        texts, recipe = as_texts(X), self._recipe
         model = BackboneModel(self._backbone(), recipe)
         vectors, counts = vectors_of(
-            blocks, model, self.memory, recipe.merge, total=total, verbose=self.verbose
+            texts, model, self.memory, recipe.merge, verbose=self.verbose
         )
-        _warn_of_losses(counts.tolist(), len(vectors), recipe)
+        _warn_of_losses(counts.tolist(), len(vectors), recipe.max_length)
         return vectors
 
     def store_weights_in_pickle(self) -> Self:
         """Let pickles of this fitted encoder hold the files of its model, read now.
 
-        Such a pickle needs no folder where it is loaded: its first use writes the files to a
-        temporary folder, which the process removes at its end. Other pickles hold the name of
-        the model and its fingerprint, a few kilobytes, and need the same model where they are
-        loaded.
+        Such a pickle needs no folder where it is loaded; its first use writes the files to a
+        temporary one. Other pickles hold the name of the model and its fingerprint, a few
+        kilobytes, and need the same model where they are loaded.
 
         Returns
         -------
@@ -331,7 +313,7 @@ class BertEncoder(WithMemory, TextTransformer):
         recipe = self._recipe
         files: ModelFiles | None = vars(self).get("_files")
         folder = files.folder if files else locate(self.model)
-        backbone = load(folder, self.device, recipe.dtype, lower_case=recipe.lower_case)
+        backbone = load(folder, self.device, recipe.dtype)
         if backbone.fingerprint != recipe.fingerprint:
             raise ValueError(
                 f"The model {str(self.model)!r} has fingerprint {backbone.fingerprint[:12]}, "
@@ -339,14 +321,6 @@ class BertEncoder(WithMemory, TextTransformer):
                 "changed, or `model` was set to another one. Restore the model, or fit again."
             )
         return backbone
-
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        shown = super().__repr__(N_CHAR_MAX)
-        if not is_fitted(self):
-            return shown
-        # The folder may decide these.
-        taken = ("pooling_", "normalize_", "prompt_", "max_length_")
-        return f"{shown}  # {', '.join(f'{name}={getattr(self, name)!r}' for name in taken)}"
 
 
 def recipe_of(fitted: BertEncoder) -> Recipe:
@@ -366,7 +340,7 @@ def for_export(fitted: BertEncoder, **changes: Any) -> BertEncoder:
     return other
 
 
-def _warn_of_losses(counts: Sequence[int], n_texts: int, recipe: Recipe) -> None:
+def _warn_of_losses(counts: Sequence[int], n_texts: int, max_length: int) -> None:
     """Warn of cut and unknown texts."""
     n_tokens, n_unknown, n_cut = counts
     if n_unknown > 0.1 * n_tokens:
@@ -376,8 +350,7 @@ def _warn_of_losses(counts: Sequence[int], n_texts: int, recipe: Recipe) -> None
             "Choose a model for the language of these texts."
         )
     if n_cut:
-        length = recipe.max_length
         warn(
-            f"{n_cut} of {n_texts} texts were cut off at max_length={length} tokens. "
+            f"{n_cut} of {n_texts} texts were cut off at max_length={max_length} tokens. "
             "Set overflow='windows' to encode them whole."
         )

@@ -1,18 +1,14 @@
 """Vectors of texts: from memory, else from disk, else from the model; new vectors are kept.
 
-A source yields the vectors of texts. A model is a source, and so is a disk, which asks a model
-for vectors that it lacks. `recall` looks into the memory of this process before it asks a
-source, and `vectors_of` asks for each distinct text once.
+A source yields vectors of distinct texts: a model, or a disk, which asks a model for those that
+it lacks. `recall` looks into the memory of this process before it asks a source.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from contextvars import ContextVar
-from copy import deepcopy
-from functools import partial
 from itertools import compress
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import joblib
 import numpy as np
@@ -21,15 +17,13 @@ from sklearn.utils import gen_batches
 from skcalib.base import is_fitted, progress
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store import Vectors, VectorStore, turn
-from skcalib.inputs.texts import Block
+from skcalib.inputs.texts import distinct
 from skcalib.process import caches
 
 # Number of texts that are read, looked up on disk, tokenized and sorted together: enough for
 # lengths to repeat, few enough for texts and token ids to need little memory.
 BLOCK = 16384
 TURN = 1024  # texts that a worker encodes before another one gets its turn
-
-Show = Callable[[str], None]  # shows a note at the progress bar
 
 
 class Records(NamedTuple):
@@ -49,13 +43,13 @@ _notes: ContextVar[dict[str, bool] | None] = ContextVar("notes", default=None)
 def noting_content() -> Iterator[dict[str, bool]]:
     """Yield a dict in which encoders record, for each text of a call, whether it has content.
 
-    Only an encoder sees the tokens of a text, and it may be anywhere in a pipeline, a union or
-    a search. A text has content if at least one encoder knows one of its tokens. The ``n_jobs``
-    of a union is ignored meanwhile, since this dict would not get the notes of its workers.
+    Only an encoder sees the tokens of a text, and it may be anywhere in a pipeline or union. A
+    text has content if at least one encoder knows one of its tokens.
     """
     notes: dict[str, bool] = {}
     token = _notes.set(notes)
     try:
+        # Workers of a union would note into dicts of their own.
         with joblib.parallel_config(backend="sequential"):
             yield notes
     finally:
@@ -63,12 +57,7 @@ def noting_content() -> Iterator[dict[str, bool]]:
 
 
 class WithMemory:
-    """Mixin of an encoder with a parameter ``memory``, a folder or store on this machine.
-
-    The pickle of a fitted encoder has no memory, so that nothing is written where it is loaded.
-    An encoder that is not fitted, such as one that a search sends to its workers, keeps it, and
-    so do copies within a process.
-    """
+    """Mixin of an encoder with a parameter ``memory``; if it is fitted, its pickle has none."""
 
     memory: Any
 
@@ -76,18 +65,8 @@ class WithMemory:
         state: Any = super().__getstate__()
         return {**state, "memory": None} if is_fitted(self) else state
 
-    def __copy__(self) -> Self:
-        twin = object.__new__(type(self))
-        vars(twin).update(vars(self))
-        return twin
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        memo[id(self)] = twin = object.__new__(type(self))
-        vars(twin).update(deepcopy(vars(self), memo))
-        return twin
-
-
-class Model(ABC):
+class Model:
     """A source that computes vectors, the slots, of each text."""
 
     key: Hashable  # of the requested slots, in memory
@@ -97,16 +76,16 @@ class Model(ABC):
     slots: Slots
     batch_size: int = 1  # texts of a request, if that matters
 
-    def keep_in(self, store: VectorStore) -> None:  # noqa: B027
+    def keep_in(self, store: VectorStore) -> None:
         """Compute all slots that a store keeps, too."""
 
-    @abstractmethod
-    def encode(self, texts: Sequence[str], show: Show) -> Iterator[Records]:
+    def encode(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield all slots of distinct texts, batch by batch."""
+        raise NotImplementedError
 
-    @abstractmethod
     def cause(self) -> str:
         """Explain why an entry may not be finite, and what to do."""
+        raise NotImplementedError
 
 
 class Disk:
@@ -127,13 +106,10 @@ class Disk:
 
     @property
     def key(self) -> Hashable:
-        """Key of the vectors in memory; a new or cleared store gets a new one.
-
-        So a store also gets the texts that memory already has under other keys.
-        """
+        """Key of the vectors in memory; a new or cleared store gets a new one."""
         return self._model.key, self._dtype, self._stored.store_id
 
-    def encode(self, texts: Sequence[str], show: Show) -> Generator[Records, None, None]:
+    def encode(self, texts: Sequence[str]) -> Generator[Records, None, None]:
         """Yield the requested slots; keep all slots of new texts."""
         size = self._model.batch_size
         size *= max(TURN // size, 1)  # whole batches, since each request may have a price
@@ -143,7 +119,7 @@ class Disk:
                 with turn(self._stored.path.parent):
                     # Another worker may have encoded some meanwhile.
                     new = yield from self._known(texts, rows[start : start + size])
-                    yield from self._new(texts, new, show)
+                    yield from self._new(texts, new)
 
     def _known(
         self, texts: Sequence[str], rows: np.ndarray
@@ -156,14 +132,14 @@ class Disk:
             yield Records(rows[known], vectors[known], counts[known])
         return rows[~known]
 
-    def _new(self, texts: Sequence[str], rows: np.ndarray, show: Show) -> Iterator[Records]:
+    def _new(self, texts: Sequence[str], rows: np.ndarray) -> Iterator[Records]:
         """Yield the model's slots of some rows of the texts, and keep every slot."""
         if not len(rows):
             return
         model, new = self._model, [texts[row] for row in rows]
         # Memory may have the texts, if it has every slot that the disk keeps.
         has_all = model.slots.needed == list(range(len(model.slots.names)))
-        batches = recall(new, model, show) if has_all else model.encode(new, show)
+        batches = recall(new, model) if has_all else model.encode(new)
         for records in batches:
             encoded = [new[row] for row in records.rows]
             _check_entries(records.vectors, encoded, self._dtype, self.cause)
@@ -188,14 +164,7 @@ def _check_entries(
         )
 
 
-def store_of(memory: Any) -> VectorStore | None:
-    """Store for the parameter ``memory`` of an encoder."""
-    return memory if isinstance(memory, VectorStore | None) else VectorStore(memory)
-
-
-def recall(
-    texts: Sequence[str], source: Model | Disk, show: Show
-) -> Generator[Records, None, None]:
+def recall(texts: Sequence[str], source: Model | Disk) -> Generator[Records, None, None]:
     """Yield the requested slots of distinct texts, from memory or else from the source."""
     known, key = np.zeros(len(texts), dtype=bool), source.key
     for rows, vectors, counts in caches.VECTORS.read(key, texts):
@@ -204,7 +173,7 @@ def recall(
     if known.all():
         return
     rows, new = np.flatnonzero(~known), list(compress(texts, ~known))
-    for records in source.encode(new, show):
+    for records in source.encode(new):
         encoded = [new[row] for row in records.rows.tolist()]
         _check_entries(records.vectors, encoded, records.vectors.dtype, source.cause)
         caches.VECTORS.write(source.key, encoded, records.vectors, records.counts)
@@ -212,58 +181,28 @@ def recall(
 
 
 def vectors_of(
-    blocks: Iterable[Block],
+    texts: Sequence[str],
     model: Model,
     memory: Any,
-    merge: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    merge: Callable[[np.ndarray], np.ndarray],
     *,
-    total: int | None,
     verbose: bool | int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return vectors of blocks of texts, (n_texts, n), and the sums of the last three counts.
+    """Return vectors of texts, (n_texts, n), and the sums of the last three counts.
 
-    A block is its distinct texts, and the index of each text in them.
-
-    ``merge(slots, counts)`` makes vectors, (b, n), from the requested slots. The array grows in
-    place by a 32nd at a time, so that memory never holds it twice.
+    ``merge(slots)`` makes vectors, (b, n), from the requested slots.
     """
-    bar: Any = nullcontext(silent)
-    if verbose:
-        bar = progress(total, unit="text", desc="encode", verbose=True)
-    store = store_of(memory)
-    opened: Any = nullcontext(model) if store is None else closing(Disk(store, model))
-    with bar as advance, opened as source:
-        of_blocks = (_of_block(*block, source, merge, advance) for block in blocks)
-        vectors, counts = next(of_blocks)
-        n_rows = len(vectors)
-        for later, more in of_blocks:
-            stop = n_rows + len(later)
-            if stop > len(vectors):
-                shape = max(stop, stop * 33 // 32), vectors.shape[1]
-                vectors.resize(shape, refcheck=False)
-            vectors[n_rows:stop] = later
-            n_rows, counts = stop, counts + more
-    if n_rows < len(vectors):
-        vectors.resize((n_rows, vectors.shape[1]), refcheck=False)
-    return vectors, counts
-
-
-def silent(*progress: Any) -> None:
-    """Show no progress."""
-
-
-def _of_block(
-    unique: Sequence[str],
-    inverse: np.ndarray,
-    source: Model | Disk,
-    merge: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    advance: Callable[..., None],
-) -> tuple[np.ndarray, np.ndarray]:
+    unique, inverse = distinct(texts)
     times = np.bincount(inverse)  # that each distinct text occurs
     vectors, counts = np.empty((0, 0), np.float32), np.empty((len(unique), 4), np.int32)
-    with closing(recall(unique, source, partial(advance, 0))) as batches:
+    opened: Any = nullcontext(model)
+    if memory is not None:
+        store = memory if isinstance(memory, VectorStore) else VectorStore(memory)
+        opened = closing(Disk(store, model))
+    bar = progress(len(texts), unit="text", desc="encode", verbose=bool(verbose))
+    with bar as advance, opened as source, closing(recall(unique, source)) as batches:
         for rows, slots, numbers in batches:
-            merged = merge(slots, numbers)
+            merged = merge(slots)
             if not len(vectors):
                 vectors = np.empty((len(unique), merged.shape[1]), merged.dtype)
             elif merged.dtype.itemsize > vectors.itemsize:  # a model that answers in both

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_array
 
 from skcalib.base import is_fitted
@@ -27,20 +26,15 @@ PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
 
 def as_encoder(model: Any) -> Any:
-    """Return a transformer of texts: the model itself, or an encoder around it.
-
-    A str or path becomes a `BertEncoder`; a `BaseEstimator` with ``fit`` and ``transform`` is
-    returned unchanged; other objects with ``encode``, and functions, become a `TextEncoder`.
-    """
+    """Return a transformer of texts: the model itself, or an encoder around it."""
     if isinstance(model, str | os.PathLike):
         return BertEncoder(model)
     if hasattr(model, "fit") and hasattr(model, "transform"):
         if isinstance(model, BaseEstimator | type):  # clone refuses a class
             return model
         raise TypeError(
-            f"The encoder is a {type(model).__name__} that has fit and transform, but is not a "
-            "scikit-learn estimator, so it cannot be cloned. Derive its class from "
-            "TransformerMixin and BaseEstimator of sklearn.base."
+            f"The encoder, a {type(model).__name__}, is no estimator of scikit-learn. Derive "
+            "its class from TransformerMixin and BaseEstimator of sklearn.base."
         )
     if hasattr(model, "encode") or callable(model):
         return TextEncoder(model)
@@ -64,29 +58,23 @@ def is_frozen(encoder: Any) -> bool:
 
 
 def before_calibration(encoder: Any, text: str) -> tuple[Pipeline, Pipeline | None]:
-    """Cut a fitted encoder of texts where its vectors are calibrated.
+    """Cut a fitted encoder of texts behind the step that makes texts dense vectors.
 
-    Returned are the first step, which makes texts vectors, and the later ones, if any, which
-    can be fitted again on these. One that makes sparse output dense stays with the first.
     ``text`` is any text, for a trial.
     """
     steps, cut, X = _flat(encoder), 1, [text]
     for i, step in enumerate(steps, 1) if len(steps) > 1 else ():
         *_, X = _outputs(step, X, fit=False)
         cut = i + 1 if issparse(X) else cut
-    head, later = (
-        Pipeline([(str(i), s) for i, s in enumerate(part)])
-        for part in (steps[:cut], steps[cut:])
-    )
+    head, later = make_pipeline(*steps[:cut]), make_pipeline(*steps[cut:])
     return head, later if later.steps else None
 
 
 def _flat(encoder: Any) -> list[Any]:
     """Return the steps of a fitted encoder, and of pipelines and searches inside it."""
     encoder = getattr(encoder, "best_estimator_", encoder)
-    if isinstance(encoder, Pipeline):
-        return [*chain.from_iterable(map(_flat, _present(encoder)))]
-    return [encoder]
+    steps = _present(encoder) if isinstance(encoder, Pipeline) else None
+    return [encoder] if steps is None else [*chain.from_iterable(map(_flat, steps))]
 
 
 def encoded(encoder: Any, texts: list[str]) -> np.ndarray:
@@ -100,8 +88,7 @@ def encode(
     """Return the vectors of texts, and which of the texts have no content.
 
     These are blank, contain only unknown tokens, or have a zero vector after some step. Each
-    distinct text is encoded once, also with ``fit``, which fits the encoder on them. The
-    encoder may return a frame, but neither a sparse matrix nor a vector that is not finite.
+    distinct text is encoded once, also with ``fit``, which fits the encoder on them.
     """
     unique, index = distinct(texts)
     silent = np.zeros(len(unique), bool)
@@ -157,18 +144,6 @@ def _present(pipeline: Pipeline) -> list[Any]:
     return [step for _, step in pipeline.steps if not isinstance(step, str | None)]
 
 
-@dataclass
-class SideOf:
-    """The queries' or documents' side of a model, such as a ``SentenceTransformer``."""
-
-    model: Any
-    side: str
-
-    def encode(self, texts: list[str]) -> Any:
-        """Call ``encode_query`` or ``encode_document``."""
-        return getattr(self.model, f"encode_{self.side}")(texts)
-
-
 def of_side(encoder: Any, side: str) -> Any:
     """Return an encoder of texts as its model declares it for a side, "query" or "document".
 
@@ -179,59 +154,53 @@ def of_side(encoder: Any, side: str) -> Any:
         if is_fitted(encoder):
             return encoder
         (name, first), *later = encoder.steps
-        own = of_side(first, side)
-        return encoder if own is first else Pipeline([(name, own), *later])
+        declared_first = of_side(first, side)
+        is_same = declared_first is first
+        return encoder if is_same else Pipeline([(name, declared_first), *later])
     if isinstance(encoder, BertEncoder) and encoder.prompt is None and not is_fitted(encoder):
-        prompts = _prompts(encoder)
+        prompts = declared(locate(encoder.model)).prompts
         names = [name for name in PROMPTS[side] if name in prompts]
         return clone(encoder).set_params(prompt=names[0]) if names else encoder
     if isinstance(encoder, TextEncoder) and hasattr(encoder.model, f"encode_{side}"):
-        kept = encoder.name and f"{encoder.name}, {side}"
-        return clone(encoder).set_params(model=SideOf(encoder.model, side), name=kept)
+        model, name = getattr(encoder.model, f"encode_{side}"), encoder.name
+        return clone(encoder).set_params(model=model, name=name and f"{name}, {side}")
     return encoder
 
 
 def first_of_queries(encoder: Any) -> Any:
     """Return the first step of an encoder for queries, or None if its model has no sides."""
-    sides = as_encoder(encoder), of_side(encoder, "query"), of_side(encoder, "document")
-    first, query, document = (
-        one.steps[0][1] if isinstance(one, Pipeline) else one for one in sides
-    )
-    return None if query is first and document is first else query
+    encoder = _first(as_encoder(encoder))
+    query, document = (of_side(encoder, side) for side in PROMPTS)
+    return None if query is encoder and document is encoder else query
 
 
 def ignores_sides(encoder: Any) -> bool:
     """Whether a fitted encoder encodes both sides alike although its model has two."""
-    first = encoder.steps[0][1] if isinstance(encoder, Pipeline) else encoder
+    first = _first(encoder)
     is_ours = isinstance(first, BertEncoder | TextEncoder)
     return is_ours and first_of_queries(clone(first)) is not None
 
 
-def after_query_encoder(encoder: Any, documents: Any) -> Any:
-    """Return an encoder of queries, followed by the later steps of that of documents.
+def _first(encoder: Any) -> Any:
+    return encoder.steps[0][1] if isinstance(encoder, Pipeline) else encoder
 
-    These are fitted and stay as they are. A pipeline is used as a whole, so it must be fitted:
-    otherwise its vectors would not be comparable.
-    """
-    first, own = (
-        one.estimator if isinstance(one, FrozenEstimator) else one
-        for one in (encoder, documents)
+
+def after_query_encoder(encoder: Any, documents: Any) -> Any:
+    """Return an encoder of queries, followed by the later steps of that of documents."""
+    queries, documents = (
+        side.estimator if isinstance(side, FrozenEstimator) else side
+        for side in (encoder, documents)
     )
-    if isinstance(first, Pipeline) and not is_fitted(first):
+    if isinstance(queries, Pipeline) and not is_fitted(queries):
         raise ValueError(
             "query_encoder is a pipeline that is not fitted, so its vectors would not be "
             "comparable with those of the documents. Give only its first step, which the later "
             "steps of `encoder` then follow, or a FrozenEstimator of a fitted pipeline."
         )
-    if isinstance(first, Pipeline) or not isinstance(own, Pipeline):
+    if isinstance(queries, Pipeline) or not isinstance(documents, Pipeline):
         return encoder
     later = [
         (name, step if isinstance(step, str | None) else FrozenEstimator(step))
-        for name, step in own.steps[1:]
+        for name, step in documents.steps[1:]
     ]
     return Pipeline([("encode", encoder), *later])
-
-
-def _prompts(encoder: BertEncoder) -> dict[str, str]:
-    """Return the prompts that the folder of an encoder declares, by name."""
-    return declared(locate(encoder.model)).prompts

@@ -1,8 +1,7 @@
 """The recipe of a fitted encoder: how texts become vectors.
 
-A *slot* is a vector of a text: one hidden state under one pooling. A model computes slots. A
-store may keep more of them than an encoder needs; `Recipe.merge` makes the encoder's vector
-from the slots that it needs.
+A *slot* is a vector of a text: one hidden state under one pooling. `Recipe.merge` makes the
+encoder's vector from the slots that it needs; a store may keep more.
 """
 
 from __future__ import annotations
@@ -32,12 +31,7 @@ LAYER_NAMES = {
 
 
 class Pooling(NamedTuple):
-    """How the hidden states of a text's tokens, (N, d), become one vector of d numbers.
-
-    It selects one token, or takes a mean or a maximum. The windows of a text are combined
-    likewise: means and first tokens by a weighted mean, maxima by the maximum; the last token
-    is that of the last window.
-    """
+    """How the hidden states of a text's tokens, (N, d), become one vector of d numbers."""
 
     # Weights of a mean from two arrays, of NumPy or torch: the place of each token, from 1 on,
     # and its Zipf weight. None means that all tokens count equally.
@@ -45,11 +39,7 @@ class Pooling(NamedTuple):
     token: int | None = None  # the token that it selects: 0 or -1
     maximum: bool = False  # takes the maximum of each dimension
     own: bool = False  # special tokens do not count
-    slot: str | None = None  # from which it is computed; None for the slot of its name
-    by_root: bool = False  # divides a sum by the square root of its number of tokens
-    # Whether the weight of a token depends only on its id, so that a table of words can hold
-    # it.
-    by_word: bool = False
+    by_word: bool = False  # whether the weight of a token depends only on its id
     by_frequency: bool = False  # needs the frequency ranks of tokens
     # Whether a store of all poolings keeps it only for decoders, and for encoders that use it.
     of_decoders: bool = False
@@ -73,12 +63,7 @@ POOLINGS = {
     # Decoders attend to the first token where there is nothing to attend to. In inner layers
     # one of its coordinates is a thousand times the others, and would be all of a mean.
     "mean_without_first": Pooling(lambda place, zipf: place > 1, of_decoders=True),
-    "mean_sqrt_len": Pooling(
-        slot="mean", by_root=True, st_names=("mean_sqrt_len_tokens", "mean_sqrt_len_tokens")
-    ),
 }
-SLOTS = {name: how for name, how in POOLINGS.items() if how.slot is None}
-SLOT_OF = {name: how.slot or name for name, how in POOLINGS.items()}
 
 
 class Slots(NamedTuple):
@@ -99,10 +84,7 @@ class Slots(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that determines a vector of a `BertEncoder`, except its text.
-
-    This is the fitted state; defaults are resolved. Equal recipes give equal vectors.
-    """
+    """Everything that determines a vector of a `BertEncoder`, except its text."""
 
     fingerprint: str  # of the model
     layers: tuple[int, ...]  # counted from 0, the output of the embedding layer
@@ -117,7 +99,6 @@ class Recipe:
     windows: bool  # whether long texts are read whole, in windows, not cut off
     dtype: str  # of the forward pass
     normalize: bool = False  # to unit length
-    lower_case: bool = False  # texts are lowercased first; the fingerprint covers this
     truncation_side: str = "right"  # on which long texts are cut
 
     @property
@@ -131,29 +112,19 @@ class Recipe:
         return self.truncate_dim * (len(self.layers) if self.concatenates else 1)
 
     @property
-    def slot(self) -> str:
-        """Pooling of the slots from which a vector is made."""
-        return SLOT_OF[self.pooling]
-
-    @property
     def slots(self) -> Slots:
         """The slots from which a vector is made."""
-        return Slots.of(self.layers, [self.slot], range(len(self.layers)))
+        return Slots.of(self.layers, [self.pooling], range(len(self.layers)))
 
     @property
     def slots_key(self) -> Hashable:
         """What the slots of a text depend on: all but how they are merged."""
         read = self.prompt, self.skip, self.max_length, self.windows, self.truncation_side
-        return self.fingerprint, self.layers, self.slot, self.dtype, *read
+        return self.fingerprint, self.layers, self.pooling, self.dtype, *read
 
-    def merge(self, vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Make the vectors of b texts, (b, n_features), from their slots, (b, n_layers, d).
-
-        ``counts``, of shape (b, 4), are those of `Records`.
-        """
+    def merge(self, vectors: np.ndarray) -> np.ndarray:
+        """Make the vectors of b texts, (b, n_features), from their slots, (b, n_layers, d)."""
         vectors = vectors[..., : self.truncate_dim]
-        if POOLINGS[self.pooling].by_root:
-            vectors = vectors * np.sqrt(counts[:, 0], dtype=np.float32)[:, None, None]
         if len(self.layers) == 1 or self.concatenates:
             vectors = vectors.reshape(len(vectors), -1)
         else:
@@ -163,6 +134,12 @@ class Recipe:
 
 def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
     """Resolve the parameters of an encoder; refuse what its model cannot do."""
+    ids_of = backbone.tokens.ids_of
+    if shipped.lower_case and ids_of("A b") != ids_of("a b"):
+        raise ValueError(
+            "The folder declares do_lower_case, but its tokenizer tells cases apart. Delete "
+            "the entry to keep them, or wrap the SentenceTransformer in a TextEncoder."
+        )
     layers = resolve_layers(encoder.layers, backbone.n_layers)
     pooling = _pooling(encoder.pooling, shipped)
     if POOLINGS[pooling].by_frequency:
@@ -174,6 +151,7 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
     _warn_of_pooling(pooling, layers, backbone)
     is_shipped = layers == (backbone.n_layers,) and pooling == shipped.pooling
     normalizes = shipped.normalizes and is_shipped
+    sides = {"cut_left": "left", "cut_right": "right"}
     return Recipe(
         fingerprint=backbone.fingerprint,
         layers=layers,
@@ -186,8 +164,7 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
         normalize=normalizes if encoder.normalize == "auto" else bool(encoder.normalize),
         windows=encoder.overflow == "windows",
         dtype=encoder.dtype,
-        lower_case=shipped.lower_case,
-        truncation_side=_side(encoder.overflow, backbone),
+        truncation_side=sides.get(encoder.overflow, backbone.tokens.tokenizer.truncation_side),
     )
 
 
@@ -201,13 +178,12 @@ def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:
             f"layers={layers!r}; expected an int, a tuple of one or more ints, or one of "
             f"{sorted(LAYER_NAMES)}."
         )
-    for i in indices:
-        if not -n_layers - 1 <= i <= n_layers:
-            raise ValueError(
-                f"layers={layers!r} asks for hidden state {i}; this model has {n_layers} "
-                f"layers, so its hidden states are 0 (embeddings) to {n_layers}, or "
-                f"{-n_layers - 1} to -1 from the end."
-            )
+    if beyond := [i for i in indices if not -n_layers - 1 <= i <= n_layers]:
+        raise ValueError(
+            f"layers={layers!r} asks for hidden state {beyond[0]}; this model has {n_layers} "
+            f"layers, so its hidden states are 0 (embeddings) to {n_layers}, or "
+            f"{-n_layers - 1} to -1 from the end."
+        )
     return tuple(int(i) % (n_layers + 1) for i in indices)
 
 
@@ -247,12 +223,6 @@ def _n_of_prompt(backbone: Backbone, frame: Frame, prompt: str) -> tuple[int, in
         return len(frame.before) if before else 0, len(frame.after)
     # As in sentence-transformers, which may count the last space as a token of the prompt.
     return len(backbone.tokens.ids_of(before)) - len(frame.after) if before else 0, 0
-
-
-def _side(overflow: str, backbone: Backbone) -> str:
-    if overflow in ("cut_left", "cut_right"):
-        return overflow.removeprefix("cut_")
-    return backbone.tokens.tokenizer.truncation_side
 
 
 def _max_length(max_length: int | None, backbone: Backbone, shipped: Declared) -> int:

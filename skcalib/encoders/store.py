@@ -1,7 +1,7 @@
-"""VectorStore, and the SQLite file with the vectors of a store.
+"""VectorStore, and the SQLite file with its vectors, which serves several processes.
 
 Each array has a checksum, and each vector is stored with the key of its text, so that a damaged
-file never gives a wrong vector. The file survives a kill and serves several processes.
+file never gives a wrong vector.
 """
 
 import hashlib
@@ -62,9 +62,7 @@ class VectorStore:
         each call.
     dtype : {"float32", "float16"}, default="float32"
         Precision on disk. float16 halves the size and rounds each entry to 11 bits, which
-        changes Spearman's rho on STS-B by less than 0.01 points (scores are times 100). Whiten
-        such vectors with shrinkage or ``tol=1e-6``: rounding gives a little variance to
-        directions that have none.
+        changes Spearman's rho on STS-B by less than 0.01 points (scores are times 100).
     layers : sequence of int or None, default=None
         Hidden states to keep, counted as in `BertEncoder`. None keeps all, so that any
         choice of layers can be read later. An encoder that needs others raises an error.
@@ -73,22 +71,14 @@ class VectorStore:
         keeps all, but "last", "weighted_mean" and "mean_without_first" only for decoders and
         encoders that use one of these. An encoder that needs another pooling raises an error.
 
-    Raises
-    ------
-    ValueError
-        If `dtype` or `pooling` has another value.
-
     Notes
     -----
     A text needs ``n_states * 6 * (4 * d + 32)`` bytes: 66 kB for MiniLM (7 hidden states of 384
     dimensions), 242 kB for BERT-base (13 of 768). The six vectors are the first token, the mean
     and the maximum with and without special tokens, and the Zipf-weighted mean. Of a decoder it
     is nine: 652 kB for SmolLM2-135M (31 of 576), so pass the ``layers`` that you will compare.
-    ``pooling="mean"`` keeps two of them, which also give "mean_sqrt_len"; "cls" or "zipf" keeps
-    one.
 
-    Several processes may use the file at once if it is on a local disk. The page on reliability
-    describes what happens to a damaged file and on a full disk. The store holds numbers and
+    Several processes may use the file at once if it is on a local disk. It holds numbers and
     hashes of texts, not the texts, and nothing in it can run code. Use a folder that you trust:
     anyone who can write to it can forge vectors.
 
@@ -156,11 +146,7 @@ class VectorStore:
 
 
 class Vectors:
-    """Vectors of one model in a store, for one call of the user; to be closed.
-
-    ``model`` identifies everything that a vector of d = ``width`` numbers depends on, except
-    its text and what is put ``around`` it.
-    """
+    """Vectors of one model in a store, for one call of the user; to be closed."""
 
     def __init__(
         self,
@@ -285,13 +271,7 @@ def _places(db: sqlite3.Connection, keys: list[bytes]) -> dict[int, list[tuple[i
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open the file, or create it; refuse a file with the format of another release."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(
-            f"memory={str(path.parent)!r} cannot be made a folder: {error.strerror}. Give a "
-            "folder on a local disk that you may write to."
-        ) from error
+    path.parent.mkdir(parents=True, exist_ok=True)
     db = sqlite3.connect(path, timeout=WAIT, isolation_level="IMMEDIATE")
     try:
         db.executescript("PRAGMA trusted_schema = OFF; PRAGMA synchronous = NORMAL")
@@ -341,10 +321,10 @@ def _format(db: sqlite3.Connection) -> int:
 def turn(folder: Path) -> Iterator[None]:
     """Hold a lock that lets one worker at a time encode for the store in a folder.
 
-    A thread may acquire it again, and the lock is released when the process ends. After
-    `PATIENCE` seconds, or where no file can be locked, work continues without the lock, and
+    After `PATIENCE` seconds, or where no file can be locked, work continues without it, and
     some texts may be encoded twice.
     """
+    # A thread may acquire it again; it is released when the process ends.
     lock = FileLock(folder / "skcalib-vectors.lock", is_singleton=True)
     with suppress(OSError, NotImplementedError):  # OSError includes a timeout
         try:

@@ -14,18 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import from_scratch
 from skcalib.compat import HasMethods, Interval, _fit_context
-from skcalib.encoders.lookup import (
-    Model,
-    Records,
-    Show,
-    WithMemory,
-    recall,
-    silent,
-    vectors_of,
-)
+from skcalib.encoders.lookup import Model, Records, WithMemory, vectors_of
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store import VectorStore
-from skcalib.inputs.texts import TextTransformer, as_texts, distinct
+from skcalib.inputs.texts import TextTransformer, as_texts
 
 
 class TextEncoder(WithMemory, TextTransformer):
@@ -44,13 +36,11 @@ class TextEncoder(WithMemory, TextTransformer):
     memory : None, path-like or VectorStore, default=None
         Folder or store that also keeps vectors on disk, in float32 or the ``dtype`` of the
         store, so that other processes call the model again for their first text only. The
-        pickle of a fitted
-        encoder has no memory; ``set_params(memory=folder)`` sets one where it is loaded.
+        pickle of a fitted encoder has no memory.
     name : str or None, default=None
         Name of the model in ``memory``, required there because the model itself cannot be
         identified: two models of one name get each other's vectors. Give a new name whenever
-        the vectors change, as with a new version of an API; the model then encodes all texts
-        again.
+        the vectors change, as with a new version of an API.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -60,12 +50,10 @@ class TextEncoder(WithMemory, TextTransformer):
 
     Notes
     -----
-    ``memory`` only has texts that were encoded before. `CalibrationSearch` also encodes several
-    fragments of each text, which an API charges for.
+    `CalibrationSearch` also encodes several fragments of each text, which an API charges for.
 
     Vectors are float64 if the model returns float64, otherwise float32; nothing is normalized.
-    Quantized codes (int8, binary) are compared as numbers; return vectors before quantization
-    if you can. A pickle contains the model, which must be picklable, and no vectors.
+    A pickle contains the model, which must be picklable, and no vectors.
 
     Examples
     --------
@@ -131,27 +119,8 @@ class TextEncoder(WithMemory, TextTransformer):
         -------
         self : TextEncoder
         """
-        texts = as_texts(X)
-        self._n_features_out = self._encode(texts[:1]).shape[1]
+        self._n_features_out = self._encode(as_texts(X)[:1], width=0, memory=None).shape[1]
         return self
-
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit_transform(self, X: Any, y: None = None) -> np.ndarray:
-        """Fit, and encode the texts in full requests.
-
-        Parameters
-        ----------
-        X, y
-            As for `fit`.
-
-        Returns
-        -------
-        vectors : ndarray of shape (n_texts, n_features), float32 or float64
-        """
-        vectors = self._encode(as_texts(X))
-        self._n_features_out = vectors.shape[1]
-        return vectors
 
     def transform(self, X: Any) -> np.ndarray:
         """Encode texts.
@@ -165,14 +134,7 @@ class TextEncoder(WithMemory, TextTransformer):
         vectors : ndarray of shape (n_texts, n_features), float32 or float64
         """
         check_is_fitted(self)
-        texts = as_texts(X)
-        vectors = self._encode(texts)
-        if vectors.shape[1] != self._n_features_out:
-            raise ValueError(
-                f"The model {self.model!r:.80} returns {vectors.shape[1]} features, but this "
-                f"TextEncoder was fitted with {self._n_features_out}. Fit again."
-            )
-        return vectors
+        return self._encode(as_texts(X), self._n_features_out, self.memory)
 
     def _text_model(self) -> TextModel:
         """Return the model, with what clones already know about it."""
@@ -183,8 +145,8 @@ class TextEncoder(WithMemory, TextTransformer):
         shared.batch_size = self.batch_size
         return shared
 
-    def _encode(self, texts: list[str]) -> np.ndarray:
-        """Vectors of texts; the model gets each once."""
+    def _encode(self, texts: list[str], width: int, memory: Any) -> np.ndarray:
+        """Vectors of texts, of a known width or 0; the model gets each text once."""
         if isinstance(self.model, str):
             raise TypeError(
                 f"model is the str {self.model!r:.80}; TextEncoder expects a function, or an "
@@ -195,37 +157,27 @@ class TextEncoder(WithMemory, TextTransformer):
                 "TextEncoder got memory but no name; it finds vectors on disk by the name of "
                 "the model. Set a name, such as name='text-embedding-3-small'."
             )
-        blocks, model = [distinct(texts)], self._text_model()
-        if self.memory is not None and not model.width:
-            [records] = recall(texts[:1], model, silent)
-            model.width = records.vectors.shape[2]  # which a store needs
-        vectors, _ = vectors_of(
-            blocks, model, self.memory, _only, total=len(texts), verbose=self.verbose
-        )
-        return vectors
+        model = self._text_model()
+        model.width = width
+        verbose = self.verbose
+        return vectors_of(texts, model, memory, lambda slots: slots[:, 0], verbose=verbose)[0]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")
 
 
-def _only(slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Vectors, (b, n), of the only slot, (b, 1, n)."""
-    return slots[:, 0]
-
-
 class TextModel(Model):
-    """The `Model` of `sources` for a model of another library."""
+    """The `Model` of `lookup` for a model of another library."""
 
     slots = Slots(["vector"], needed=[0])
-    width = 0  # until the first answer
+    width = 0  # until a fit
 
     def __init__(self, model: Any, name: str | None):
         self.model, self.name = model, name
-        # Clones of an encoder share this key of vectors in memory. If the model itself were the
-        # key, these vectors would keep it in memory.
+        # Of vectors in memory, shared by clones; the model itself would stay in memory.
         self.key = object()
 
-    def encode(self, texts: Sequence[str], show: Show) -> Iterator[Records]:
+    def encode(self, texts: Sequence[str]) -> Iterator[Records]:
         """Encode the texts with the model, batch by batch."""
         for batch in gen_batches(len(texts), self.batch_size):
             vectors = self._ask(list(texts[batch]))
@@ -242,7 +194,7 @@ class TextModel(Model):
     def _ask(self, texts: list[str]) -> np.ndarray:
         """Vectors that the model returns for some texts, checked."""
         model = self.model
-        answer = getattr(model, "encode", model)(list(texts))
+        answer = getattr(model, "encode", model)(texts)
         try:
             answer = np.asarray(answer)
         except ValueError:  # rows of different lengths
@@ -254,7 +206,7 @@ class TextModel(Model):
                 f"The model {model!r:.80} returned an array of shape {answer.shape} and dtype "
                 f"{answer.dtype} for {len(texts)} texts; expected numbers, one row per text: "
                 f"({len(texts)}, {self.width or 'n_features'}). Wrap the model in a function "
-                "that returns this. If its width has changed, create a new TextEncoder."
+                "that returns this. If its width has changed, fit again, or create a new "
+                "TextEncoder."
             )
-        self.width = answer.shape[1]
         return answer.astype(np.float64 if answer.dtype == np.float64 else np.float32)

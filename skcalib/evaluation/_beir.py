@@ -4,6 +4,8 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from skcalib.inputs.files import rows_of
 
 HEADER = ["query-id", "corpus-id", "score"]
@@ -13,9 +15,9 @@ class Collection(NamedTuple):
     """Documents and queries by decreasing id, whatever the order of lines in files."""
 
     documents: dict[str, str]  # that have text
-    queries: dict[str, str]  # that have a relevant document
-    grades: list[dict[str, int]]  # of each query's relevant documents, even missing ones
-    itself: list[str | None]  # the document that a query is, by its id and text
+    queries: list[str]  # that have a relevant document
+    grades: list[dict[str, float]]  # of each query's relevant documents, even missing ones
+    itself: np.ndarray  # row of the document that a query is, by its id and text, or -1
     note: str  # what was counted and what was left out
 
 
@@ -37,80 +39,59 @@ def read_beir(folder: str | PathLike[str], split: str) -> Collection:
             f"corpus.jsonl has none of the {len(wanted)} relevant documents of {files[2]}, "
             f"such as the _id {min(wanted)!r:.60}. Check that both belong together."
         )
-    documents = {
-        name: " ".join(filter(None, corpus[name]))
-        for name in sorted(corpus, reverse=True)
-        if any(corpus[name])
-    }
-    names = sorted(relevant, reverse=True)
-    itself = [name if _is_same(queries[name], corpus.get(name)) else None for name in names]
+    documents = {name: corpus[name] for name in sorted(corpus, reverse=True) if corpus[name]}
+    names, rows = sorted(relevant, reverse=True), {name: i for i, name in enumerate(documents)}
+    # A document may have a title that the query lacks.
+    itself = [
+        rows[name] if name in rows and _ends_with(documents[name], queries[name]) else -1
+        for name in names
+    ]
     note = (
         f"{len(names)} queries and {len(documents)} documents; {len(queries) - len(names)} "
         f"queries without a relevant one and {len(corpus) - len(documents)} empty documents "
         "are\nleft out."
     )
-    if n_itself := sum(name in documents for name in itself):
+    if n_itself := np.sum(np.array(itself) >= 0):
         note += f" {n_itself} queries are documents and do not find themselves."
     if n_missing := len(wanted - corpus.keys()):
         note += f" {n_missing} relevant documents are missing, and count as not found."
-    texts = {name: " ".join(filter(None, queries[name])) for name in names}
-    return Collection(documents, texts, [relevant[name] for name in names], itself, note)
+    texts, grades = zip(*((queries[name], relevant[name]) for name in names), strict=True)
+    return Collection(documents, [*texts], [*grades], np.array(itself), note)
 
 
-def _is_same(query: tuple[str, str], document: tuple[str, str] | None) -> bool:
-    """Whether a query has the text of a document, with its title or without."""
-    if document is None:
-        return False
-    title, text = (" ".join(part.split()) for part in document)
-    return " ".join(" ".join(query).split()) in (text, f"{title} {text}".strip())
+def _ends_with(document: str, query: str) -> bool:
+    return " ".join(document.split()).endswith(" ".join(query.split()))
 
 
-def _texts(path: Path) -> dict[str, tuple[str, str]]:
-    """Return titles and texts of a file of JSON lines by id."""
-    texts: dict[str, tuple[str, str]] = {}
-    for place, entry in rows_of(path):
-        name, title, text = entry.get("_id"), entry.get("title") or "", entry.get("text")
-        is_named = isinstance(name, str | int) and str(name) not in texts
-        if not (is_named and isinstance(title, str) and isinstance(text, str)):
-            raise ValueError(
-                f"{place} is {entry!r:.60}; expected an object with _id, text and perhaps "
-                "title, each a str, and with an _id that no other line has."
-            )
-        texts[str(name)] = title.strip(), text.strip()
+def _texts(path: Path) -> dict[str, str]:
+    """Return titles and texts, joined, of a file of JSON lines by id."""
+    texts = {}
+    for place, entry in rows_of(path, ["_id", "text"]):
+        parts = entry.get("title") or "", entry["text"]
+        if not all(isinstance(part, str) for part in parts):
+            raise ValueError(f"{place} is {entry!r:.60}; expected text and title as str.")
+        texts[str(entry["_id"])] = " ".join(filter(None, map(str.strip, parts)))
     return texts
 
 
-def _relevant(path: Path, queries: dict[str, tuple[str, str]]) -> dict[str, dict[str, int]]:
+def _relevant(path: Path, queries: dict[str, str]) -> dict[str, dict[str, float]]:
     """Return the grades of relevant documents by id, of each query that has any.
 
     As in trec_eval, a document that the corpus lacks counts as not found.
     """
-    judged: dict[tuple[str, str], int] = {}
-    relevant: dict[str, dict[str, int]] = {}
+    relevant: dict[str, dict[str, float]] = {}
     for place, row in rows_of(path, HEADER):
         query, document, score = (row[name] for name in HEADER)
         try:
-            grade = int(float(score))  # some files have 1.0
-            if grade != float(score):
-                raise ValueError("a fraction")
-        except (ValueError, OverflowError) as error:
+            grade = float(score)
+        except ValueError as error:
             raise ValueError(
-                f"{place} has the score {score!r:.60}; expected a whole number."
+                f"{place} has the score {score!r:.60}; expected a number."
             ) from error
-        problem = ""
         if query not in queries:
-            problem = f"queries.jsonl has no query with the _id {query!r:.60}"
-        elif grade > 0 and not any(queries[query]):
-            problem = f"the query {query!r:.60} has no text in queries.jsonl"
-        elif judged.setdefault((query, document), grade) != grade:
-            problem = "another line has a different score for this pair"
-        if problem:
-            raise ValueError(f"{place} is {query!r:.60}, {document!r:.60}, {score}; {problem}.")
+            raise ValueError(f"{place} is of the query {query!r:.60}; queries.jsonl lacks it.")
         if grade > 0:
             relevant.setdefault(query, {})[document] = grade
     if not relevant:
-        raise ValueError(
-            f"{path} has no score above 0; at least one query needs a relevant document. "
-            "Choose another split."
-        )
+        raise ValueError(f"{path} has no score above 0. Choose another split.")
     return relevant

@@ -12,16 +12,14 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.utils.validation import check_consistent_length
 
 from skcalib.base import progress
-from skcalib.cosines import blocks, nearness
+from skcalib.cosines import blocks
 from skcalib.encoders.pipelines import encoded, fitted_on
-from skcalib.evaluation._score_table import ScoreTable, checked_encoders
+from skcalib.evaluation._score_table import ScoreTable, named_encoders
 from skcalib.inputs.labels import labels_of
 from skcalib.inputs.texts import as_texts, distinct
 from skcalib.inputs.vectors import comparable, unit_rows
 
 FOLDS = 5
-C_OF_FOLDS = 10.0  # with many classes, unit vectors need more than the default of 1
-FEW, DRAWS = 3, 5  # labels of each class, and how many times they are drawn
 NEXT = 20  # neighbors of which one takes the place of a nearer one
 BINS = 2**18  # in one unit of cosine, in which pairs are counted
 
@@ -47,7 +45,7 @@ def evaluate_labeled(
     texts : texts of shape (n_texts,)
         List, array or frame of one column.
     labels : array-like of shape (n_texts,)
-        Class of each text. Classes of fewer than five texts cannot be cross-validated.
+        Class of each text, two classes or more with five texts or more each.
     scores : sequence of str or None, default=None
         Names of the columns to compute, in their order; None computes all of them.
     fit_on : texts or None, default=None
@@ -55,7 +53,7 @@ def evaluate_labeled(
     random_state : int, default=0
         Seed of k-means and of the folds. The NMI differs by about 1 point between seeds.
     verbose : bool, default=False
-        Show a progress bar over encoders and scores, with the name of the current one.
+        Show a progress bar over encoders.
 
     Returns
     -------
@@ -68,16 +66,7 @@ def evaluate_labeled(
         - "duplicates": average precision of all pairs, ranked by cosine, where pairs of one
           class are right;
         - "k-means NMI": normalized mutual information of the classes with as many clusters;
-        - "logistic regression": accuracy in five-fold cross-validation, ``C=10``;
-        - "3 labels": accuracy on the other texts when three labels of each class are known: the
-          class is that of the nearest mean of three vectors, by Euclidean distance. The mean of
-          five draws.
-
-    Raises
-    ------
-    ValueError
-        If lengths differ, there is one class only, a class has fewer than five texts, or a
-        score is unknown.
+        - "logistic regression": accuracy in five-fold cross-validation, ``C=10``.
 
     Examples
     --------
@@ -92,8 +81,10 @@ def evaluate_labeled(
     |-------------|------:|------------:|
     | BertEncoder | 100.0 |        95.0 |
     """
-    encoders = checked_encoders(encoder)
-    columns = _checked_scores(scores)
+    encoders = named_encoders(encoder)
+    columns = tuple(SCORES if scores is None else dict.fromkeys(scores))
+    if unknown := [score for score in columns if score not in SCORES]:
+        raise ValueError(f"scores has {unknown[0]!r}; expected a list of some of {[*SCORES]}.")
     texts = as_texts(texts, "texts")
     listed = labels_of(labels, "labels")
     check_consistent_length(texts, listed)
@@ -108,28 +99,12 @@ def evaluate_labeled(
         )
     fit_on = texts if fit_on is None else as_texts(fit_on, "fit_on")
     values = np.empty((len(encoders), len(columns)))
-    total = len(encoders) * (1 + len(columns))
-    with progress(total, unit="step", desc="evaluate", verbose=verbose) as advance:
-        for row, (name, transformer) in enumerate(encoders.items()):
-            advance(0, f"{name}: vectors")
-            vectors = unit_rows(encoded(fitted_on(transformer, fit_on), texts))[0]
-            advance(1)
-            for column, score in enumerate(columns):
-                advance(0, f"{name}: {score}")
-                values[row, column] = SCORES[score](vectors, codes, random_state)
-                advance(1)
+    with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
+        for row, (name, one) in enumerate(encoders.items()):
+            vectors = unit_rows(encoded(fitted_on(one, fit_on), texts))[0]
+            values[row] = [SCORES[score](vectors, codes, random_state) for score in columns]
+            advance(1, name)
     return ScoreTable(tuple(encoders), columns, 100 * values)
-
-
-def _checked_scores(scores: Any) -> tuple[str, ...]:
-    if scores is None:
-        return tuple(SCORES)
-    chosen = tuple(dict.fromkeys(labels_of(scores, "scores")))
-    unknown = [score for score in chosen if score not in SCORES]
-    if unknown or not chosen:
-        got = f"has the unknown score {unknown[0]!r}" if unknown else "is empty"
-        raise ValueError(f"scores {got}; expected a subset of {[*SCORES]}.")
-    return chosen
 
 
 def _nearest(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
@@ -176,7 +151,7 @@ def _duplicates(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
 
 def _to_others(vectors: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield blocks of rows, and their cosines to all texts; minus infinity to themselves."""
-    for rows, _, cosines in blocks(vectors, vectors, whole=True):
+    for rows, _, cosines in blocks(vectors, vectors):
         similarity = comparable(cosines)
         np.fill_diagonal(similarity[:, rows], -np.inf)
         yield rows, similarity
@@ -189,39 +164,10 @@ def _clusters(vectors: np.ndarray, codes: np.ndarray, random_state: int) -> floa
 
 def _folds(vectors: np.ndarray, codes: np.ndarray, random_state: int) -> float:
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=random_state)
-    return float(cross_val_score(classifier(C_OF_FOLDS), vectors, codes, cv=folds).mean())
-
-
-def classifier(C: float) -> LogisticRegression:
-    """Return a logistic regression that converges."""
     # In a narrow cone the gradient is tiny: with tol=1e-3 raw vectors of multilingual-e5 stay
-    # at chance.
-    return LogisticRegression(C=C, tol=1e-6, max_iter=1000)
-
-
-def few_labels(
-    vectors: np.ndarray, codes: np.ndarray, random_state: int = 0, draws: int = DRAWS
-) -> np.ndarray:
-    """Whether texts are nearest the mean of three labeled ones of their class, by draw.
-
-    By Euclidean distance, since the mean of a large class may be short, with an arbitrary
-    direction. NaN for the labeled texts, (draws, n).
-    """
-    rng = np.random.default_rng(random_state)
-    hits = np.full((draws, len(codes)), np.nan)
-    for hit in hits:
-        order = rng.permutation(len(codes))
-        order = order[np.argsort(codes[order], kind="stable")]
-        place = np.arange(len(codes)) - np.searchsorted(codes[order], codes[order])
-        seen, others = order[place < FEW], order[place >= FEW]
-        means = vectors[seen].reshape(-1, FEW, vectors.shape[1]).mean(axis=1)
-        nearest = nearness(vectors[others], means).argmax(axis=1)
-        hit[others] = nearest == codes[others]
-    return hits
-
-
-def _few(vectors: np.ndarray, codes: np.ndarray, random_state: int) -> float:
-    return float(np.nanmean(few_labels(vectors, codes, random_state)))
+    # at chance. With many classes, unit vectors need a larger C than the default of 1.
+    classifier = LogisticRegression(C=10, tol=1e-6, max_iter=1000)
+    return float(cross_val_score(classifier, vectors, codes, cv=folds).mean())
 
 
 SCORES: dict[str, Callable[[np.ndarray, np.ndarray, int], float]] = {
@@ -230,5 +176,4 @@ SCORES: dict[str, Callable[[np.ndarray, np.ndarray, int], float]] = {
     "duplicates": _duplicates,
     "k-means NMI": _clusters,
     "logistic regression": _folds,
-    f"{FEW} labels": _few,
 }

@@ -7,13 +7,12 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator
 from sklearn.metrics.pairwise import check_pairwise_arrays
-from sklearn.pipeline import make_pipeline
 
 from skcalib.base import is_fitted, progress, warn
-from skcalib.calibration.step import flat
 from skcalib.cosines import blocks
 from skcalib.encoders.pipelines import (
     after_query_encoder,
+    as_encoder,
     encoded,
     first_of_queries,
     fitted_on,
@@ -21,7 +20,7 @@ from skcalib.encoders.pipelines import (
     of_side,
 )
 from skcalib.evaluation._beir import read_beir
-from skcalib.evaluation._score_table import ScoreTable, checked_encoders
+from skcalib.evaluation._score_table import ScoreTable, named_encoders
 from skcalib.inputs.texts import as_texts
 from skcalib.inputs.vectors import comparable, unit_rows
 from skcalib.model_selection.views import near_duplicates
@@ -48,14 +47,13 @@ def evaluate_retrieval(
     encoder : estimator, any encoder of texts, or mapping of str to them
         As in `evaluate_sts`; all are compared with the first. Each side has the prompt that its
         model declares; a fitted encoder stays as it is, with a warning. What has
-        ``encode_query`` and ``encode_document``, such as a `SearchEncoder`, also at the end of
-        a pipeline, encodes both sides by them; fit it with a sample of queries before, other
-        than these.
+        ``encode_query`` and ``encode_document``, such as a `SearchEncoder`, encodes both sides
+        by them; fit it with a sample of queries before, other than these.
     folder : path-like
         In BEIR's layout [1]_: ``corpus.jsonl`` and ``queries.jsonl`` have a JSON object with
         "_id", "text" and perhaps a "title" in each line, and ``qrels`` has a file of each
-        split, with the columns query-id, corpus-id and score, a whole number that is above 0
-        for relevant documents.
+        split, with the columns query-id, corpus-id and score, a number above 0 for relevant
+        documents.
     split : str, default="test"
         Name of the file in ``qrels``, without ".tsv".
     fit_on : texts or None, default=None
@@ -69,29 +67,13 @@ def evaluate_retrieval(
     -------
     table : ScoreTable
         A row per encoder, times 100, means over the queries with a relevant document, with the
-        95 % intervals of the differences to the first row:
-
-        - "nDCG@10": the sum of the grades of the first ten documents, each over ``log2(1 +
-          rank)``, as a share of the sum in the best order;
-        - "recall@10", "recall@100": share of the relevant documents among the first;
-        - "MRR@10": one over the rank of the first relevant document, 0 if it is not among the
-          first ten.
-
-    Raises
-    ------
-    TypeError
-        If an encoder is of another type.
-    ValueError
-        If a line does not fit the layout, no document is relevant, or vectors are not finite
-        or of different widths.
-    FileNotFoundError
-        If the folder lacks a file.
+        95 % intervals of the differences to the first row. The measures are those of trec_eval
+        [2]_: "ndcg_cut_10", "recall_10", "recall_100", and "recip_rank" of the first ten.
 
     Notes
     -----
-    The measures are those of trec_eval [2]_: "ndcg_cut_10", "recall_10", "recall_100", and
-    "recip_rank" of the first ten. As there, among equal cosines the document with the greater
-    id comes first. Cosines are computed in float64 and compared as multiples of 2**-24.
+    As in trec_eval, among equal cosines the document with the greater id comes first. Cosines
+    are computed in float64 and compared as multiples of 2**-24.
 
     Empty documents are neither fitted nor found; relevant ones count as not found, and so do
     those that the corpus lacks. As in BEIR, a query that is a document itself, of the same id
@@ -109,30 +91,28 @@ def evaluate_retrieval(
 
     Examples
     --------
-    >>> import json
     >>> from pathlib import Path
     >>> from tempfile import mkdtemp
     >>> from skcalib import BertEncoder
     >>> from skcalib.datasets import minilm_path
     >>> from skcalib.evaluation import evaluate_retrieval
-    >>> def lines(texts):
-    ...     return "\n".join(json.dumps({"_id": i, "text": t}) for i, t in texts.items())
     >>> folder = Path(mkdtemp())
-    >>> documents = {"d1": "Bake the dough for an hour.", "d2": "Planes fly above clouds."}
-    >>> _ = (folder / "corpus.jsonl").write_text(lines(documents))
-    >>> _ = (folder / "queries.jsonl").write_text(lines({"q1": "How long is bread baked?"}))
     >>> (folder / "qrels").mkdir()
-    >>> qrels = "query-id\tcorpus-id\tscore\nq1\td1\t2\n"
-    >>> _ = (folder / "qrels" / "test.tsv").write_text(qrels)
+    >>> files = {
+    ...     "corpus.jsonl": '{"_id": "a", "text": "Bake the dough for an hour."}\n'
+    ...                     '{"_id": "b", "text": "Planes fly above clouds."}',
+    ...     "queries.jsonl": '{"_id": "q", "text": "How long is bread baked?"}',
+    ...     "qrels/test.tsv": "query-id\tcorpus-id\tscore\nq\ta\t2",
+    ... }
+    >>> for name, content in files.items():
+    ...     _ = (folder / name).write_text(content)
     >>> table = evaluate_retrieval({"raw": BertEncoder(minilm_path())}, folder)
     >>> table.columns, table.scores.tolist()
     (('nDCG@10', 'recall@10', 'recall@100', 'MRR@10'), [[100.0, 100.0, 100.0, 100.0]])
     """
-    encoders = checked_encoders(encoder, accepts=_has_sides)
-    collection = read_beir(folder, split)
-    documents, queries = list(collection.documents.values()), list(collection.queries.values())
-    row_of = {name: row for row, name in enumerate(collection.documents)}
-    itself = np.array([row_of.get(name or "", -1) for name in collection.itself])
+    encoders = named_encoders(encoder, lambda e: e if _has_sides(e) else as_encoder(e))
+    named, queries, grades, itself, note = read_beir(folder, split)
+    documents, row_of = [*named.values()], {name: row for row, name in enumerate(named)}
     fit_on = documents if fit_on is None else as_texts(fit_on, "fit_on")
     scores = np.empty((len(encoders), len(COLUMNS), len(queries)))
     with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
@@ -143,9 +123,9 @@ def evaluate_retrieval(
                 _encoded(of_documents, documents, "document"),
                 itself,
             )
-            scores[i] = _measures(ranked, row_of, collection.grades).T
+            scores[i] = _measures(ranked, row_of, grades).T
             advance(1, name)
-    alike, note = near_duplicates(queries), collection.note
+    alike = near_duplicates(queries)
     if 2 * len({*alike}) <= len(queries):
         note += (
             "\nThe intervals count queries that share most of their words as one: "
@@ -179,10 +159,9 @@ def _fitted_sides(encoder: Any, fit_on: Any) -> tuple[Any, Any]:
 
 
 def _has_sides(encoder: Any) -> bool:
-    """Whether the last step has a method for each side, as `SearchEncoder` does."""
-    *_, last = [None, *flat(encoder)]
-    has_both = hasattr(last, "encode_query") and hasattr(last, "encode_document")
-    return has_both and isinstance(last, BaseEstimator)  # a model is read by `TextEncoder`
+    """Whether an estimator has a method for each side, as `SearchEncoder` does."""
+    has_both = hasattr(encoder, "encode_query") and hasattr(encoder, "encode_document")
+    return has_both and isinstance(encoder, BaseEstimator)  # a model is read by `TextEncoder`
 
 
 def _encoded(encoder: Any, texts: list[str], side: str) -> Any:
@@ -192,9 +171,7 @@ def _encoded(encoder: Any, texts: list[str], side: str) -> Any:
     """
     if not _has_sides(encoder):
         return unit_rows(encoded(encoder, texts))[0]
-    *steps, last = flat(encoder)
-    given = make_pipeline(*steps).transform(texts) if steps else texts
-    vectors = getattr(last, f"encode_{side}")(given)
+    vectors = getattr(encoder, f"encode_{side}")(texts)
     return vectors if isinstance(vectors, tuple) else unit_rows(vectors)[0]
 
 
@@ -211,7 +188,7 @@ def _ranked(queries: Any, documents: Any, itself: np.ndarray) -> np.ndarray:
     queries, documents = check_pairwise_arrays(queries, documents)
     k = min(DEPTH, len(documents))
     ranked = np.empty((len(queries), k), np.intp)
-    for block, _, cosines in blocks(queries, documents, whole=True):
+    for block, _, cosines in blocks(queries, documents):
         if sparse is not None:
             cosines += sparse_products(sparse[block], by_term)
         cosines = comparable(cosines)
@@ -225,7 +202,7 @@ def _ranked(queries: Any, documents: Any, itself: np.ndarray) -> np.ndarray:
 
 
 def _measures(
-    ranked: np.ndarray, row_of: dict[str, int], grades: list[dict[str, int]]
+    ranked: np.ndarray, row_of: dict[str, int], grades: list[dict[str, float]]
 ) -> np.ndarray:
     """Measures of each query, of shape (n_queries, 4)."""
     gains = np.zeros((len(ranked), DEPTH))

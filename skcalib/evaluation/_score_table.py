@@ -30,15 +30,10 @@ class ScoreTable:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from skcalib.evaluation import ScoreTable
-    >>> print(ScoreTable(("raw",), ("stsb", "average"), np.array([[55.64, 55.64]])))
-    |     | stsb | average |
-    |-----|-----:|--------:|
-    | raw | 55.6 |    55.6 |
-
     With intervals, the difference to the first row is in brackets, before its interval.
 
+    >>> import numpy as np
+    >>> from skcalib.evaluation import ScoreTable
     >>> scores, intervals = np.array([[38.1], [39.5]]), np.array([[[0.0, 0.0]], [[0.2, 2.5]]])
     >>> print(ScoreTable(("raw", "calibrated"), ("nDCG@10",), scores, intervals))
     |            |                   nDCG@10 |
@@ -77,25 +72,9 @@ def _markdown(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join([head, f"|{rule}|", *rest])
 
 
-def checked_encoders(
-    encoder: Any, accepts: Callable[[Any], bool] = lambda encoder: False
-) -> dict[str, Any]:
-    """Return transformers of texts by name, from one encoder of texts or a mapping of them.
-
-    What the caller ``accepts`` stays as it is.
-    """
-    if isinstance(encoder, list | tuple):
-        raise TypeError(
-            f"encoder is a {type(encoder).__name__}; expected one encoder, or a dict of "
-            "encoders by name, such as {'raw': one, 'calibrated': other}."
-        )
-    by_name = encoder if isinstance(encoder, Mapping) else {"": encoder}
-    named = {
-        str(name): one if accepts(one) else as_encoder(one) for name, one in by_name.items()
-    }
-    if not named or len(named) < len(by_name):
-        raise ValueError(
-            f"encoder has the names {list(by_name)}; expected at least one, and "
-            "names that differ as str."
-        )
-    return named if by_name is encoder else {type(named[""]).__name__: named[""]}
+def named_encoders(encoder: Any, read: Callable[[Any], Any] = as_encoder) -> dict[str, Any]:
+    """Return encoders by the names of their rows, from one or a mapping."""
+    if isinstance(encoder, Mapping):
+        return {str(name): read(one) for name, one in encoder.items()}
+    transformer = read(encoder)
+    return {type(transformer).__name__: transformer}

@@ -1,6 +1,8 @@
 """A fitted pipeline as one graph of ONNX: token ids in, calibrated vectors out."""
 
+import logging
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +14,14 @@ from sklearn.preprocessing import Normalizer
 from skcalib.base import import_package
 from skcalib.encoders.model.tokens import TEXT, around
 from skcalib.encoders.recipe import POOLINGS, Recipe
-from skcalib.export._parts import Parts, not_linear, probes, take_apart
-from skcalib.export._writing import write_checked
+from skcalib.export._parts import Parts, not_linear, take_apart
+from skcalib.export._writing import probes, write_checked
 
 PACKAGES = "onnx", "onnxscript", "onnxruntime"
-MOST_BYTES = 2**31 - 2**24  # of weights: protobuf holds 2 GiB, including the graph's nodes
+MOST_BYTES = 3 * 2**29  # of weights: torch puts more into a second file
 
 
-def save_onnx(
-    pipeline: Any,
-    path: str | os.PathLike,
-) -> None:
+def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
     """Save a fitted pipeline as one ONNX graph, from token ids to calibrated vectors.
 
     Its inputs are ``input_ids`` and ``attention_mask``, int64 of shape (n_texts, n_tokens), as
@@ -30,34 +29,31 @@ def save_onnx(
     tokens, padded on the right, cut to the encoder's ``max_length_``. Its output
     ``sentence_embedding``, float32 of shape (n_texts, n_features), equals the vectors of the
     pipeline to 1e-5 of their length, also for an empty text that has no token. Its metadata
-    are ``prompt``, ``max_length``, ``truncation_side``, ``lower_case``, and ``tokens_before``
-    and ``tokens_after``, the numbers of tokens around a text, of the prompt and special ones,
-    which a client must keep where it cuts. With ``overflow="windows"`` it encodes single
-    windows: a client splits long texts and combines the vectors, as the page on deployment
-    shows.
+    are ``prompt``, ``max_length``, ``truncation_side``, and the numbers of tokens around a
+    text, ``tokens_before`` and ``tokens_after``, which a client must keep where it cuts. With
+    ``overflow="windows"`` it encodes single windows: a client splits long texts and combines
+    the vectors, as the page on deployment shows.
 
     Parameters
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
-        Fitted: a `BertEncoder`, then any number of `Whitening`,
-        `NormalizingFlow`, `NeighborSmoothing` and scikit-learn's
-        ``Normalizer``.
+        Fitted: a `BertEncoder`, then any number of `Whitening`, `NormalizingFlow`,
+        `NeighborSmoothing` and scikit-learn's ``Normalizer``.
     path : str or path-like
         Path of a new file. It is written whole or not at all.
 
     Raises
     ------
     TypeError, ValueError
-        If a step is of another class, the vectors of the graph differ from the pipeline's, the
-        graph exceeds the 2 GiB that an ONNX file can hold, or a client cannot combine windows.
+        If a step is of another class, the vectors of the graph differ from the pipeline's, it
+        exceeds the 1.5 GiB that torch writes into one file, or a client cannot combine windows.
 
     Notes
     -----
     The model computes in float32, regardless of the ``dtype`` of the encoder, and neighbors are
-    searched exactly, regardless of the ``neighbors`` of a `NeighborSmoothing`. Before the file
-    appears, onnxruntime computes vectors of a few texts, which are compared with those of the
-    pipeline. Of two fitted texts that are equally near up to rounding, graph and pipeline may
-    choose different ones as the last neighbor.
+    searched exactly, regardless of the ``neighbors`` of a `NeighborSmoothing`. Of two fitted
+    texts that are equally near up to rounding, graph and pipeline may choose different ones as
+    the last neighbor.
 
     Examples
     --------
@@ -74,15 +70,12 @@ def save_onnx(
     if reason := not_one_graph(recipe, parts.steps):
         raise ValueError(f"A graph of save_onnx {reason}, and fit again.")
     runtime = [import_package(" ".join(PACKAGES), name) for name in PACKAGES][-1]
-    if (folder := Path(path).expanduser()).is_dir():
-        message = f"{folder} is a folder; save_onnx writes a file. Give its name, such as"
-        raise IsADirectoryError(f"{message} {folder / 'model.onnx'}.")
-    from skcalib.export._graph import PaddedPipeline, export
+    from skcalib.export._modules import PaddedPipeline
 
     graph = PaddedPipeline(parts)
     if (size := sum(tensor.nbytes for tensor in graph.state_dict().values())) > MOST_BYTES:
         raise ValueError(
-            f"The graph would have {size / 1e9:.1f} GB, but an ONNX file holds at most 2.1. "
+            f"The graph would have {size / 1e9:.1f} GB; torch writes up to 1.6 into one file. "
             "Fit NeighborSmoothing on fewer texts, keep fewer components before it, or use "
             "to_torch() of the steps."
         )
@@ -92,18 +85,46 @@ def save_onnx(
         "prompt": recipe.prompt,
         "max_length": str(recipe.max_length),
         "truncation_side": recipe.truncation_side,
-        "lower_case": str(recipe.lower_case).lower(),
         "tokens_before": str(len(frame.before)),
         "tokens_after": str(len(frame.after)),
     }
 
     def write(target: Path) -> np.ndarray:
-        export(graph, inputs, metadata, target)
+        _export(graph, inputs, metadata, target)
         return _run(
             runtime.InferenceSession(target, providers=["CPUExecutionProvider"]), inputs
         )
 
-    write_checked(path, parts, expected, write)
+    write_checked(path, parts, expected, write, is_file=True)
+
+
+def _export(
+    graph: Any, inputs: dict[str, np.ndarray], metadata: dict[str, str], path: Path
+) -> None:
+    """Write the graph, with batch and length of any size; ``inputs`` are an example."""
+    import torch
+
+    axes = {0: torch.export.Dim("n_texts"), 1: torch.export.Dim("n_tokens")}
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    # torch warns about its own code, and about operators of packages that are not installed.
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore")
+        logger.setLevel(logging.ERROR)
+        try:
+            program: Any = torch.onnx.export(
+                graph.eval(),
+                tuple(map(torch.from_numpy, inputs.values())),
+                input_names=list(inputs),
+                output_names=["sentence_embedding"],
+                dynamic_shapes=dict.fromkeys(inputs, axes),
+                dynamo=True,
+                verbose=False,
+            )
+            program.model.metadata_props.update(metadata)
+            program.save(path, external_data=False)
+        finally:
+            logger.setLevel(level)
 
 
 def _run(session: Any, inputs: dict[str, np.ndarray]) -> np.ndarray:
@@ -140,7 +161,7 @@ def not_one_graph(recipe: Recipe, steps: Sequence[Any]) -> str:
         )
     if not recipe.windows:
         return ""
-    if how.by_root or how.by_frequency or how.maximum:
+    if how.by_frequency or how.maximum:
         reason = f"pooling={recipe.pooling!r}. Set pooling='mean'"
     elif any(isinstance(step, Normalizer) for step in steps):
         reason = "vectors of unit length. Set normalize=False, without a Normalizer"

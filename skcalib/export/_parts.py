@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,17 +12,14 @@ from sklearn.preprocessing import Normalizer
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.calibration import LinearMap
+from skcalib.calibration.map import flat, linear_map
 from skcalib.calibration.neighbors import NeighborSmoothing
-from skcalib.calibration.step import flat, linear_map
 from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, for_export, recipe_of
 from skcalib.encoders.recipe import Recipe
 from skcalib.similarity.bi_encoder import BiEncoder
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.load import Backbone  # imports torch
-
-
-TOO_LONG = 1024  # tokens: a longer limit is not tried, since such a text takes seconds
 
 
 class Parts(NamedTuple):
@@ -36,11 +32,6 @@ class Parts(NamedTuple):
     def backbone(self) -> Backbone:
         """Return the loaded model."""
         return backbone_of(self.encoder)
-
-    @property
-    def is_unit(self) -> bool:
-        """Whether the last step scales to unit length."""
-        return bool(self.steps) and isinstance(self.steps[-1], Normalizer)
 
 
 def take_apart(pipeline: Any) -> Parts:
@@ -79,14 +70,6 @@ def _exact(step: Any) -> Any:
     return step
 
 
-def fitted_steps(*steps: Any) -> list[Any]:
-    """Return steps, and those of pipelines, all fitted and of a kind that exports know."""
-    if not (flattened := [*flat(*steps)]):
-        raise ValueError("Got no step; expected fitted steps, such as a Whitening.")
-    check_steps(flattened)
-    return flattened
-
-
 def check_steps(steps: Sequence[Any]) -> None:
     """Raise an error unless all steps are fitted and of a kind that exports know."""
     for step in steps:
@@ -116,39 +99,3 @@ def apply(steps: Sequence[Any], vectors: Any) -> np.ndarray:
         for step in steps:
             vectors = step.transform(np.asarray(vectors))
     return np.asarray(vectors)
-
-
-def some_texts(parts: Parts) -> list[str]:
-    """Texts of the model's own vocabulary, including an empty one and one that is too long."""
-    tokens, most = parts.backbone().tokens, parts.recipe.max_length
-    drawn = np.random.default_rng(0).choice(tokens.words, 2 * min(most, TOO_LONG))
-    words = [drawn[i : i + min(n, most)] for i, n in enumerate((1, 3, 5, 8))]
-    if most <= TOO_LONG:
-        words.append(drawn)
-    return ["", *map(tokens.tokenizer.decode, words)]
-
-
-def probes(parts: Parts, without_token: bool) -> tuple[list[str], np.ndarray]:
-    """Texts of `some_texts`, and their vectors by the pipeline, without windows.
-
-    An empty one is among them if it has a token, such as [CLS], or ``without_token``.
-    """
-    from skcalib.encoders.model.forward import by_longest
-
-    module, tokens = parts.backbone().module, parts.backbone().tokens
-    fault = ""
-    if by_longest(module):
-        fault = "rope_type='longrope', by which the longest text of a batch changes the others"
-    elif tokens.tokenizer.pad_token_id is None:
-        fault = "a tokenizer without pad_token, which padded batches need"
-    if fault:
-        raise ValueError(
-            f"This {type(module).__name__} has {fault}. Encode with the pipeline itself."
-        )
-    texts = some_texts(parts)
-    if not (without_token or tokens.frame(parts.recipe.prompt).n):
-        texts.remove("")
-    encoder = for_export(parts.encoder, windows=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that these are cut off
-        return texts, apply(parts.steps, encoder.transform(texts))

@@ -12,19 +12,13 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 
 from skcalib.base import import_package, warn
-from skcalib.calibration import LinearMap
 from skcalib.encoders.model.tokens import TEXT, around
-from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe
+from skcalib.encoders.recipe import POOLINGS, Recipe
 from skcalib.export._onnx import not_one_graph
-from skcalib.export._parts import Parts, combined, not_linear, probes, take_apart
-from skcalib.export._writing import write_checked
+from skcalib.export._parts import Parts, combined, not_linear, take_apart
+from skcalib.export._writing import probes, write_checked
 
 CARD = Path(__file__).parent / "data" / "card.md"
-# Learned by the steps, and written on the card.
-FIGURES = (
-    *("n_samples_seen_", "n_samples_", "n_pairs_", "centering_", "power_", "noise_"),
-    *("shrinkage_", "variance_kept_", "kept_"),
-)
 PACKAGES = "sentence-transformers", "transformers", "torch"
 # Weight of a token that counts only in a text without others: next to 1 it is lost to rounding.
 # `Pooling` divides by the sum of a text's weights, 1e-9 at least.
@@ -40,23 +34,22 @@ def save_sentence_transformer(
     """Save a fitted pipeline as a folder that ``SentenceTransformer(folder)`` loads.
 
     The library, from version 5.4 on, loads it without skcalib and ``trust_remote_code``, and
-    returns the vectors of the pipeline, to 1e-5 of their length, or these scaled to unit
-    length, see `normalize`; for an empty text only if the tokenizer adds special tokens or
-    there is a prompt. The folder holds the blocks of the model that are needed, and a
-    model card. The encoder's prompt becomes the default prompt, also of ``encode_query`` and
-    ``encode_document``.
+    returns the vectors of the pipeline to 1e-5 of their length; for an empty text only if the
+    tokenizer adds special tokens or there is a prompt. The folder holds the blocks of the model
+    that are needed, and a model card. The encoder's prompt becomes the default prompt, also of
+    ``encode_query`` and ``encode_document``.
 
     Parameters
     ----------
     pipeline : Pipeline, BertEncoder or BiEncoder
-        Fitted: a `BertEncoder`, then any number of `Whitening`
-        and scikit-learn's ``Normalizer``.
+        Fitted: a `BertEncoder`, then any number of linear steps, such as `Whitening`, and
+        scikit-learn's ``Normalizer``.
     folder : str or path-like
         New, or empty. It is written whole or not at all.
     normalize : bool or None, default=None
         Whether vectors are scaled to unit length. None scales them if the model's own folder
-        ends with ``Normalize``, since programs may rely on it
-        and compute cosines as inner products. It warns if lengths change.
+        ends with ``Normalize``, since programs may rely on it and compute cosines as inner
+        products, and warns if lengths change.
 
     Raises
     ------
@@ -67,8 +60,7 @@ def save_sentence_transformer(
 
     Notes
     -----
-    The model computes in float32, regardless of the ``dtype`` of the encoder. Before the folder
-    appears, the model is loaded from it and compared with the pipeline on a few texts.
+    The model computes in float32, regardless of the ``dtype`` of the encoder.
 
     Examples
     --------
@@ -80,7 +72,11 @@ def save_sentence_transformer(
     >>> pipeline = pipeline.fit(load_toy_sts().data.ravel()[:200])
     >>> save_sentence_transformer(pipeline, "calibrated")  # doctest: +SKIP
     """
-    parts, changes_lengths = _parts_of_folder(pipeline, normalize)
+    parts = take_apart(pipeline)
+    scales = parts.encoder.declared_.normalizes if normalize is None else normalize
+    changes_lengths = scales and not any(isinstance(s, Normalizer) for s in parts.steps[-1:])
+    if changes_lengths:
+        parts = parts._replace(steps=(*parts.steps, Normalizer()))
     recipe = parts.recipe
     if reason := _not_modules(recipe, parts.steps):
         instead = "" if not_one_graph(recipe, parts.steps) else "; or use save_onnx"
@@ -88,7 +84,7 @@ def save_sentence_transformer(
             f"sentence-transformers has no module for {reason}, and fit again{instead}."
         )
     modules = import_package(
-        "sentence-transformers>=5.4", "sentence_transformers.sentence_transformer.modules"
+        "'sentence-transformers>=5.4'", "sentence_transformers.sentence_transformer.modules"
     )
     texts, expected = probes(parts, without_token=False)
     if normalize is None and changes_lengths:
@@ -134,7 +130,6 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
         },
         modality_config={"text": {"method": "forward", "method_output_name": output}},
         module_output_name="token_embeddings",
-        do_lower_case=parts.recipe.lower_case,
         # Weights of layers and tokens need padded batches.
         unpad_inputs=False if several or weights is not None else None,
     )
@@ -151,15 +146,14 @@ def _pooled(parts: Parts, depth: int, modules: Any) -> list[Any]:
     mode, _ = POOLINGS[recipe.pooling].st_names or ("mean", "")
     chain.append(modules.Pooling(backbone.width, mode, include_prompt=not any(recipe.skip)))
     if (kept := recipe.truncate_dim) < backbone.width:
-        leading = np.eye(backbone.width, kept, dtype=np.float32)
-        chain.append(_dense(modules, leading, np.zeros(kept, np.float32)))
+        chain.append(_dense(modules, np.eye(backbone.width, kept), np.zeros(kept)))
     return chain
 
 
 def _token_weights(parts: Parts) -> np.ndarray | None:
     """Weight of every token id in the mean over a text; None if all weigh the same."""
     backbone, recipe = parts.backbone(), parts.recipe
-    if not SLOTS[recipe.slot].own:
+    if not POOLINGS[recipe.pooling].own:
         return None
     weights = np.ones(len(backbone.tokens))
     if POOLINGS[recipe.pooling].by_frequency:
@@ -178,17 +172,10 @@ def _calibrated(parts: Parts, modules: Any) -> list[Any]:
             chain.append(modules.Normalize())
         else:
             # Subtract the mean first and alone: after the product its digits would be lost.
-            mean, W, bias = _centered_float32(step)
-            identity = np.eye(len(mean), dtype=np.float32)
-            chain += [_dense(modules, identity, -mean), _dense(modules, W, bias)]
+            mean, W = step.mean.astype(np.float32), step.projection
+            bias = (mean - step.mean) @ W + step.bias
+            chain += [_dense(modules, np.eye(len(mean)), -mean), _dense(modules, W, bias)]
     return chain
-
-
-def _centered_float32(linear: LinearMap) -> tuple[np.ndarray, ...]:
-    """``m``, ``W`` and ``b`` of ``(x - m) W + b``, in float32, with m near the mean."""
-    m, W = linear.mean.astype(np.float32), linear.projection
-    b = (m - linear.mean) @ W + linear.bias
-    return m, W.astype(np.float32), b.astype(np.float32)
 
 
 def _dense(modules: Any, W: np.ndarray, b: np.ndarray) -> Any:
@@ -198,13 +185,13 @@ def _dense(modules: Any, W: np.ndarray, b: np.ndarray) -> Any:
     return modules.Dense(
         *W.shape,
         activation_function=torch.nn.Identity(),
-        init_weight=torch.from_numpy(np.ascontiguousarray(W.T)),
-        init_bias=torch.from_numpy(b),
+        init_weight=torch.tensor(W.T, dtype=torch.float32),
+        init_bias=torch.tensor(b, dtype=torch.float32),
     )
 
 
 def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
-    slot = SLOTS[recipe.slot]
+    slot = POOLINGS[recipe.pooling]
     if recipe.windows:
         return "windows of long texts, which it cuts off. Set overflow='cut'"
     if recipe.concatenates:
@@ -212,12 +199,7 @@ def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
     if not (slot.st_names or slot.by_word):
         return f"pooling={recipe.pooling!r}. Set pooling='mean'"
     before, *between, after = around(recipe.prompt)
-    if between:
-        return (
-            f"the prompt {recipe.prompt!r:.60}, since it cannot pool a part of the tokens. Set "
-            f"a prompt without {TEXT}"
-        )
-    if after:
+    if between or after:
         return (
             f"the prompt {recipe.prompt!r:.60}, since it puts prompts before texts only. Set a "
             f"prompt without {TEXT}"
@@ -233,20 +215,6 @@ def _not_modules(recipe: Recipe, steps: Sequence[Any]) -> str:
             "Set pooling='mean'"
         )
     return not_linear([step for step in steps if not isinstance(step, Normalizer)])
-
-
-def _parts_of_folder(pipeline: Any, normalize: bool | None = None) -> tuple[Parts, bool]:
-    """Take a pipeline apart; also return whether the folder scales vectors to unit length.
-
-    With ``normalize=None`` it does if the model's own folder ends with ``Normalize``, since the
-    library often computes cosines as inner products.
-    """
-    parts = take_apart(pipeline)
-    if normalize is None:
-        normalize = parts.encoder.declared_.normalizes
-    if not normalize or parts.is_unit:
-        return parts, False
-    return parts._replace(steps=(*parts.steps, Normalizer())), True
 
 
 def _through_folder(
@@ -291,22 +259,6 @@ def _steps(parts: Parts) -> Iterator[str]:
     names = ["pooling", "layers", "prompt", "max_length"]
     if recipe.truncate_dim < parts.backbone().width:
         names.append("truncate_dim")
-    settings = {name: getattr(recipe, name) for name in names}
-    if recipe.windows:
-        settings["overflow"] = "windows"
-    written = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+    written = ", ".join(f"{name}={getattr(recipe, name)!r}" for name in names)
     yield f"`BertEncoder({written})` of a `{type(parts.backbone().module).__name__}`"
-    for step in parts.steps:
-        known = ", ".join(_of_fit(step))
-        yield f"`{step!r}`" + (f", {known}" if known else "")
-
-
-def _of_fit(step: Any) -> Iterator[str]:
-    """Describe the fit of a step by what it learned, as far as it has that."""
-    if hasattr(step, "group_count_"):
-        yield f"n_samples {step.group_count_.sum():,}"
-    for name in FIGURES:
-        if (value := getattr(step, name, None)) is not None:
-            yield f"{name.rstrip('_')} {round(value, 3):,}"
-    if (shares := getattr(step, "explained_variance_ratio_", None)) is not None:
-        yield f"{len(shares)} of {step.n_features_in_} axes, {sum(shares):.0%} of the variance"
+    yield from (f"`{step!r}`" for step in parts.steps)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from skcalib.export._parts import combined, fitted_steps
+from skcalib.calibration.map import flat
+from skcalib.export._parts import check_steps, combined
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,10 +45,12 @@ def to_torch(*steps: Any) -> nn.Module:
     >>> np.allclose(module(torch.from_numpy(X)), whitening.transform(X))
     True
     """
-    parts = combined(fitted_steps(*steps))
+    if not (flattened := [*flat(*steps)]):
+        raise ValueError("Got no step; expected fitted steps, such as a Whitening.")
+    check_steps(flattened)
     from torch import nn
 
     from skcalib.export._modules import module_of
 
-    modules = [module_of(part) for part in parts]
+    modules = [module_of(part) for part in combined(flattened)]
     return modules[0] if len(modules) == 1 else nn.Sequential(*modules)

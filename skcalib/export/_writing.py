@@ -1,6 +1,7 @@
-"""Files and folders that are written whole, or not at all."""
+"""Files and folders that are compared with the pipeline, and written whole or not at all."""
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,11 +10,49 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from skcalib.calibration.neighbors import NeighborSmoothing
-from skcalib.export._parts import Parts
+from skcalib.encoders.bert_encoder import for_export
+from skcalib.export._parts import Parts, apply
 from skcalib.process.devices import plain_torch
 
 # Largest difference of a vector from that of the pipeline, relative to its length.
 TOLERANCE = 1e-5
+TOO_LONG = 1024  # tokens: a longer limit is not tried, since such a text takes seconds
+
+
+def some_texts(parts: Parts) -> list[str]:
+    """Texts of the model's own vocabulary, including an empty one and one that is too long."""
+    tokens, most = parts.backbone().tokens, parts.recipe.max_length
+    drawn = np.random.default_rng(0).choice(tokens.words, 2 * min(most, TOO_LONG))
+    words = [drawn[i : i + min(n, most)] for i, n in enumerate((1, 3, 5, 8))]
+    if most <= TOO_LONG:
+        words.append(drawn)
+    return ["", *map(tokens.tokenizer.decode, words)]
+
+
+def probes(parts: Parts, without_token: bool) -> tuple[list[str], np.ndarray]:
+    """Texts of `some_texts`, and their vectors by the pipeline, without windows.
+
+    An empty one is among them if it has a token, such as [CLS], or ``without_token``.
+    """
+    from skcalib.encoders.model.forward import by_longest
+
+    module, tokens = parts.backbone().module, parts.backbone().tokens
+    fault = ""
+    if by_longest(module):
+        fault = "rope_type='longrope', by which the longest text of a batch changes the others"
+    elif tokens.tokenizer.pad_token_id is None:
+        fault = "a tokenizer without pad_token, which padded batches need"
+    if fault:
+        raise ValueError(
+            f"This {type(module).__name__} has {fault}. Encode with the pipeline itself."
+        )
+    texts = some_texts(parts)
+    if not (without_token or tokens.frame(parts.recipe.prompt).n):
+        texts.remove("")
+    encoder = for_export(parts.encoder, windows=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that these are cut off
+        return texts, apply(parts.steps, encoder.transform(texts))
 
 
 def write_checked(
@@ -21,6 +60,7 @@ def write_checked(
     parts: Parts,
     expected: np.ndarray,
     *ways: Callable[[Path], np.ndarray],
+    is_file: bool = False,
 ) -> None:
     """Write a file or folder by the first way that gives the expected vectors.
 
@@ -38,7 +78,7 @@ def write_checked(
     smooths = any(isinstance(step, NeighborSmoothing) for step in parts.steps)
     most = np.median if smooths else np.max
     plain = plain_torch(torch.device("cpu"))  # autocast would be in a graph
-    with written_whole(path) as target, quiet_transformers(), plain:
+    with written_whole(path, is_file=is_file) as target, quiet_transformers(), plain:
         for write in ways:
             try:
                 errors = np.linalg.norm(write(target) - expected, axis=1)
@@ -64,12 +104,7 @@ def written_whole(path: str | os.PathLike, *, is_file: bool = False) -> Iterator
     """
     target = Path(path).expanduser().resolve()  # a link, or ".", could not be replaced
     _check_free(target, is_file)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise NotADirectoryError(
-            f"{target} cannot be written: {target.parent} is no folder. Give another path."
-        ) from error
+    target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
         written, new = Path(scratch) / target.name, Path(scratch) / f"{target.name}~"
         yield written

@@ -1,17 +1,13 @@
 """Texts and pairs of texts from containers of all kinds."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
-from numbers import Real
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from skcalib.base import VersionedState
-from skcalib.inputs.labels import is_missing, plain
-
-Block = tuple[list[str], np.ndarray]  # distinct texts, and the index of each text in them
+from skcalib.inputs.labels import is_missing
 
 
 class TextInput:
@@ -45,14 +41,13 @@ def as_texts(X: Any, name: str = "X") -> list[str]:
     cells = _cells(X, name)
     if cells.ndim == 2 and cells.shape[1] == 1:
         cells = cells[:, 0]
-    _refuse_vectors(cells, name)
     if cells.ndim != 1:
-        of_pairs = " For pairs of texts use BiEncoder." if cells.shape[1:] == (2,) else ""
         raise ValueError(
             f"{name} has shape {cells.shape}; expected one text per row: a list of str, a 1-D "
-            "array, a Series or a single column. Select one text column, join the words of "
-            "each text with ' '.join(row), or use a ColumnTransformer with one encoder per "
-            f"column.{of_pairs}"
+            "array, a Series or a single column. Select one column, or join the words of each "
+            "text with ' '.join(row). For pairs of texts use BiEncoder. If these are vectors, "
+            "leave out the encoder, or give their texts and a TextEncoder of the function that "
+            "computes them."
         )
     return _strings(cells.tolist(), "", name)
 
@@ -60,28 +55,13 @@ def as_texts(X: Any, name: str = "X") -> list[str]:
 def as_pairs(X: Any, name: str = "X") -> tuple[list[str], list[str]]:
     """Return the columns of a sequence of pairs, (n, 2) array or two-column frame as lists."""
     cells = _cells(X, name)
-    _refuse_vectors(cells, name)
     if cells.ndim != 2 or cells.shape[1] != 2:
-        which = ""
-        if cells.ndim == 1:
-            row = next((i for i, cell in enumerate(cells) if np.shape(cell) != (2,)), 0)
-            which = f", whose row {row} is {cells[row]!r:.80}"
         raise ValueError(
-            f"{name} has shape {cells.shape}{which}; expected pairs of texts, of shape "
-            "(n_pairs, 2): a list of (text, text), an array, or a two-column frame."
+            f"{name} has shape {cells.shape}; expected pairs of texts, of shape (n_pairs, 2): "
+            "a list of (text, text), an array, or a two-column frame."
         )
     left, right = cells.T.tolist()
     return _strings(left, ", column 0", name), _strings(right, ", column 1", name)
-
-
-def _refuse_vectors(cells: np.ndarray, name: str) -> None:
-    """Raise an error if the first row of a container of texts has nothing but numbers."""
-    if cells.ndim == 2 and cells.size and all(isinstance(x, Real) and x == x for x in cells[0]):
-        raise ValueError(
-            f"{name} has numbers, of shape {cells.shape}; expected texts. If these are "
-            "vectors, leave out the encoder. Where there must be one, pass the texts instead, "
-            "and a TextEncoder of the function that computes the vectors."
-        )
 
 
 def texts_of(X: Any, name: str = "X") -> list[str]:
@@ -90,27 +70,6 @@ def texts_of(X: Any, name: str = "X") -> list[str]:
         left, right = as_pairs(X, name)
         return left + right
     return as_texts(X, name)
-
-
-def blocks_of(X: Any, size: int) -> tuple[Iterator[Block], int | None]:
-    """Return the texts of a container in one block, and their number.
-
-    The texts of an iterator come in blocks of at most ``size``, without reading ahead; their
-    number is None.
-    """
-    if isinstance(X, Iterator):
-        return _blocks(X, size), None
-    texts = as_texts(X)
-    return iter([distinct(texts)]), len(texts)
-
-
-def _blocks(X: Iterator, size: int) -> Iterator[Block]:
-    start = 0
-    while block := list(islice(X, size)):
-        yield distinct(_strings(block, "", "X", start))
-        start += len(block)
-    if not start:
-        raise _no_texts("X")
 
 
 def is_pairs(X: Any) -> bool:
@@ -124,11 +83,9 @@ def is_pairs(X: Any) -> bool:
 
 def distinct(texts: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
     """Return distinct texts or labels, by first appearance, and the index of each entry."""
-    unique = list(dict.fromkeys(texts))
-    if len(unique) == len(texts):  # the usual case inside an encoder
-        return unique, np.arange(len(texts))
-    index = {text: i for i, text in enumerate(unique)}
-    return unique, np.fromiter(map(index.__getitem__, texts), dtype=np.intp)
+    index: dict[Any, int] = {}
+    places = [index.setdefault(text, len(index)) for text in texts]
+    return list(index), np.array(places, dtype=np.intp)
 
 
 def distinct_sorted(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
@@ -151,45 +108,26 @@ def _cells(X: Any, name: str) -> np.ndarray:
             "pandas or polars Series, or a frame. Wrap a single text in a list, and convert an "
             "iterator with list(...)."
         )
-    if isinstance(X, np.ma.MaskedArray) or hasattr(X, "to_pylist"):
-        X = plain(X)  # None where it is masked
+    X = X.to_pylist() if hasattr(X, "to_pylist") else X
     cells = np.asarray(X if hasattr(X, "shape") else list(X), dtype=object)
     if cells.shape[:1] == (0,):
-        raise _no_texts(name)
+        raise ValueError(f"{name} has no texts; expected at least one.")
     return cells
 
 
-def _strings(texts: list[Any], where: str, name: str, start: int = 0) -> list[str]:
-    """Return the entries as str; ``start`` and ``where`` locate them in error messages."""
+def _strings(texts: list[Any], where: str, name: str) -> list[str]:
+    """Return the entries as str; ``where`` locates them in error messages."""
     if set(map(type, texts)) == {str}:  # the usual case, quickly checked
         return texts
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise _complaint(text, f"position {start + i}{where}", name)
+            missing = is_missing(text)
+            shown = f"a missing value ({text!r})" if missing else f"{text!r:.60}"
+            raise (ValueError if missing else TypeError)(
+                f"{name} has {shown} of type {type(text).__name__} at position {i}"
+                f"{where}; expected str. Drop the row, select a column of texts, or convert "
+                "it, for instance with [text if isinstance(text, str) else '' for text in X]."
+            )
         # The content of a subclass such as numpy.str_; str(text) gives the name of an Enum.
         texts[i] = str.__str__(text)
     return texts
-
-
-def _no_texts(name: str) -> ValueError:
-    return ValueError(f"{name} has no texts; expected at least one.")
-
-
-def _complaint(entry: Any, position: str, name: str) -> Exception:
-    """Build the error for an entry that is not a text."""
-    if is_missing(entry):
-        return ValueError(
-            f"{name} has a missing value ({entry!r}) at {position}; expected str. Drop the "
-            "row. If it means an empty string, put SimpleImputer(missing_values=pandas.NA, "
-            "strategy='constant', fill_value='') before this step, on a column of a frame; a "
-            "list becomes [text if isinstance(text, str) else '' for text in X]."
-        )
-    remedy = "Select a column of texts, or convert it with str(...)."
-    if isinstance(entry, bytes):
-        remedy = "Decode it, for instance with entry.decode('utf-8')."
-    elif isinstance(entry, list | tuple | np.ndarray):
-        remedy = "Give one text per row: join its parts, for instance with ' '.join(entry)."
-    return TypeError(
-        f"{name} has {entry!r:.60} of type {type(entry).__name__} at {position}; expected str. "
-        f"{remedy}"
-    )

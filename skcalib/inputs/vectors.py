@@ -1,12 +1,9 @@
 """Rows as vectors: their lengths and directions, and missing entries."""
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any, NoReturn
 
 import numpy as np
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import assert_all_finite, check_array, validate_data
 
@@ -43,70 +40,46 @@ def unit_vectors(vectors: np.ndarray) -> np.ndarray:
     return unit
 
 
-def digests(vectors: np.ndarray, keys: Any = None) -> np.ndarray:
-    """Return a digest of each row, and of its key if there are keys, as 16 bytes."""
-    salts = np.zeros(len(vectors), int) if keys is None else keys
-    of_rows = [
-        blake2b(row, digest_size=16, salt=int(key).to_bytes(8, "little", signed=True)).digest()
-        for row, key in zip(np.ascontiguousarray(vectors), salts, strict=True)
-    ]
-    return np.array(of_rows, "V16")
-
-
 def equal_rows(X: np.ndarray, keys: Any = None) -> np.ndarray:
     """Return the place of the first row with the direction of each, and its key, if any.
 
-    Copies differ in the last bits after a product in float32. So rows are put into cells of a
-    few random projections, of two grids, since a border may separate equal ones in one of them.
+    Copies differ in the last bits after a product in float32. So rows are compared that are in
+    one cell of a few random projections; a border of cells separates 1 in 2,000 copies.
     """
-    unit, n = unit_rows(X)[0], len(X)
+    unit = unit_rows(X)[0]
     seen = unit @ np.random.default_rng(0).normal(size=(X.shape[1], PROJECTIONS))
-    key = np.zeros(n) if keys is None else keys
-    cells = [
-        np.unique(
-            np.column_stack([np.floor(seen / CELL + shift), key]), axis=0, return_inverse=True
-        )[1]
-        for shift in (0, 0.5)
-    ]
-    ends = cells[0].ravel(), n + cells[1].ravel()
-    _, group = connected_components(coo_matrix((np.ones(n), ends), shape=(2 * n, 2 * n)))
-    _, first, number = np.unique(group[ends[0]], return_index=True, return_inverse=True)
-    is_equal = np.linalg.norm(unit - unit[first[number]], axis=1) <= ROUNDING
-    return np.where(is_equal, first[number], np.arange(n))
-
-
-def first_of_equal(X: np.ndarray) -> np.ndarray:
-    """Return the places of the rows that differ, of equal ones the first, in their order."""
-    return np.flatnonzero(equal_rows(X) == np.arange(len(X)))
+    cells = np.column_stack([np.floor(seen / CELL), np.zeros(len(X)) if keys is None else keys])
+    _, first, number = np.unique(cells, axis=0, return_index=True, return_inverse=True)
+    first = first[number.ravel()]
+    is_equal = np.linalg.norm(unit - unit[first], axis=1) <= ROUNDING
+    return np.where(is_equal, first, np.arange(len(X)))
 
 
 def distinct_vectors(X: np.ndarray) -> np.ndarray:
-    """Return the rows that differ, each once, in their order."""
-    first = first_of_equal(X)
-    return X if len(first) == len(X) else X[first]
+    """Return the rows that differ, of equal ones the first, in their order."""
+    is_first = equal_rows(X) == np.arange(len(X))
+    return X if is_first.all() else X[is_first]
 
 
 def warn_of_silent(silent: Any, texts: Sequence[str] = ()) -> None:
     """Warn of ``texts`` without content, or of zero vectors if ``texts`` is empty."""
     if not silent.any():
         return
-    row, message = int(silent.argmax()), f"{silent.sum():,} of {len(silent):,}"
+    row, fault = int(silent.argmax()), "vectors are zero, such as row {}"
     if len(texts):
-        message += f" texts have no content for the encoder, such as {texts[row]!r:.40}: they "
-        message += "are blank, contain only unknown tokens, or have zero vectors. They are "
-        message += "similar to no other text"
-    else:
-        message += f" vectors are zero, such as row {row}. They are similar to no other vector"
-    warn(f"{message}.")
+        fault = "texts have no content for the encoder, such as {!r:.40}: they are blank, "
+        fault += "contain only unknown tokens, or have zero vectors"
+    example = fault.format(texts[row] if len(texts) else row)
+    warn(f"{silent.sum():,} of {len(silent):,} {example}. They are similar to no other.")
 
 
 def warn_of_lengths(X: Any, mean_square: float) -> None:
     """Warn if either ``X`` or the fitted vectors have unit length, and the others do not.
 
-    ``mean_square`` is the mean of the squared lengths of the fit. Other lengths than 1 depend
-    on the texts: between domains they differ by up to three times, so that they say nothing.
+    ``mean_square`` is the mean of the squared lengths of the fit. Other lengths than 1 differ
+    between domains by up to three times, so that they say nothing.
     """
-    if not isinstance(X, np.ndarray):
+    if not isinstance(X, np.ndarray):  # but of dask
         return
     rows = X[:: len(X) // SEEN + 1]
     squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
@@ -148,18 +121,6 @@ def check_vectors(X: Any, *, name: str = "X", dtype: Any = np.float64, **limits:
     )
     check_finite(X, name)
     return X
-
-
-def refuse_similarities(X: np.ndarray) -> None:
-    """Raise a ValueError if rows are not vectors, but all cosines among some."""
-    if X.shape[0] != X.shape[1] or np.abs(X.diagonal() - 1).max() > UNIT:
-        return
-    if np.allclose(X, X.T, atol=UNIT) and not np.allclose(X, np.eye(len(X)), atol=UNIT):
-        raise ValueError(
-            f"X of shape {X.shape} is symmetric with ones on the diagonal, as a matrix of "
-            "cosines is; expected vectors of shape (n_samples, n_features). Pass the vectors "
-            "that they are the cosines of."
-        )
 
 
 def check_finite(X: Any, name: str = "X", texts: Sequence[str] = ()) -> None:

@@ -1,8 +1,8 @@
 """See what calibration does to vectors.
 
-The displays follow scikit-learn's: ``from_estimator`` or ``from_vectors`` makes one and
-``plot`` draws it. To draw one display over another, pass the ``ax_`` of the first. matplotlib
-(extra ``plot``) is imported when a display is drawn.
+``from_vectors`` or ``from_texts`` makes a display and draws it, and ``plot`` draws it again. To
+draw one display over another, pass the ``ax_`` of the first. matplotlib (extra ``plot``) is
+imported when a display is drawn.
 """
 
 from skcalib.inspection._displays import CosineDisplay, SpectrumDisplay

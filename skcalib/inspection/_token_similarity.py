@@ -8,10 +8,10 @@ import numpy as np
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.calibration.step import flat, linear_map
+from skcalib.calibration.map import flat, linear_map
 from skcalib.encoders.bert_encoder import BertEncoder, backbone_of, recipe_of
 from skcalib.encoders.model.tokens import CONTINUES, SPACES, Tokens
-from skcalib.encoders.recipe import POOLINGS, SLOTS, Recipe
+from skcalib.encoders.recipe import POOLINGS, Recipe
 from skcalib.inputs.texts import as_texts
 from skcalib.inspection._displays import axes_for
 
@@ -91,7 +91,7 @@ class TokenSimilarityDisplay:
         ----------
         pipeline : BertEncoder or Pipeline
             Fitted. A pipeline begins with a `BertEncoder`, whose pooling is "mean",
-            "mean_sqrt_len", "mean_without_first", "weighted_mean" or "zipf". Its other steps
+            "mean_without_first", "weighted_mean" or "zipf". Its other steps
             are linear, such as `Whitening`, or scale vectors to unit length.
         a, b : str
             The texts. Tokens of the encoder's prompt are shown if it pools them.
@@ -189,14 +189,7 @@ def _map_of(step: Any) -> Any:
     """Linear map of a step; None for one that scales vectors to unit length."""
     if isinstance(step, Normalizer) and step.norm == "l2":
         return None
-    try:
-        linear = linear_map(step)
-    except TypeError:
-        raise TypeError(
-            f"It is not known that {step!r:.80} is linear, so a cosine after it is no sum over "
-            "pairs of tokens. Use Whitening, another step with a method linear_map, or "
-            "scikit-learn's PCA, TruncatedSVD, StandardScaler or Normalizer('l2')."
-        ) from None
+    linear = linear_map(step)
     if isinstance(linear, str):
         raise ValueError(f"A cosine is no sum over pairs of tokens after {linear}.")
     return linear
@@ -226,7 +219,7 @@ def _terms_of(
     ids, slots = np.array(windows.ids[0]), recipe.slots
     lengths = np.array([len(ids)])
     special = np.isin(ids, backbone.tokens.added_ids)
-    zipf = backbone.tokens.zipf[ids] if SLOTS[recipe.slot].by_frequency else None
+    zipf = backbone.tokens.zipf[ids] if POOLINGS[recipe.pooling].by_frequency else None
     where = backbone.width, backbone.device, recipe.skip
     pooler = Pooler(lengths, special, zipf, slots, *where, windows.second)
     hidden: dict[int, np.ndarray] = {}
@@ -241,8 +234,6 @@ def _terms_of(
     shares = pooler.token_shares[0]
     pooled = shares > 0
     terms = (shares[:, None] * merged)[pooled]
-    if POOLINGS[recipe.pooling].by_root:
-        terms *= np.sqrt(pooler.lengths[0])
     tokens = backbone.tokens.tokenizer.convert_ids_to_tokens(ids[pooled].tolist())
     return tokens, shares[pooled, None], _scaled(terms) if recipe.normalize else terms
 

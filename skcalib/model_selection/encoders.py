@@ -46,7 +46,6 @@ class AsGiven:
     """Any encoder of texts: its own vectors are its only state."""
 
     states: Sequence[State] = [State()]
-    verbose = False
 
     def __init__(self, encoder: Any) -> None:
         self._encoder = encoder
@@ -67,20 +66,15 @@ class AsGiven:
 class HiddenStates:
     """Layers of a `BertEncoder`, each under several poolings, with each of several prompts.
 
-    The first state is the encoder as it is given, with the first prompt. It is the only one for
-    each prompt if the folder declares a pooling and no layers or poolings are given, since the
-    model was fine-tuned for it. During a search, one pass of each text through the model for
-    each prompt computes all states. They are kept in the encoder's ``memory``, or else in a
-    temporary folder.
+    The first state is the encoder as it is given, with the first prompt. During a search, one
+    pass of each text through the model for each prompt computes all states. They are kept in
+    the encoder's ``memory``, or else in a temporary folder.
     """
 
-    def __init__(
-        self, encoder: BertEncoder, pooling: Any, layers: Any, prompt: Any, verbose: bool
-    ) -> None:
+    def __init__(self, encoder: BertEncoder, pooling: Any, layers: Any, prompt: Any) -> None:
         self._encoder = clone(encoder)
         self._given = {name: getattr(encoder, name) for name in ("memory", "verbose")}
         self._kept: set[str] = set()  # texts whose vectors a search keeps
-        self.verbose = bool(verbose or encoder.verbose)
         self._prompts = [encoder.prompt] if prompt is None else _listed(prompt)
         # Each prompt is checked against the model before any work.
         first, *_ = [clone(encoder).set_params(prompt=one).fit([""]) for one in self._prompts]
@@ -102,33 +96,31 @@ class HiddenStates:
             yield
             return
         with folder_for(self._encoder.memory) as store:
-            self._search = clone(self._encoder).set_params(memory=store, verbose=self.verbose)
+            self._search = clone(self._encoder).set_params(memory=store)
             self._kept = set(texts)
             with quiet():
                 for prompt in self._prompts:
                     state = self.states[0]._replace(prompt=prompt)
                     _at(state, self._search).fit_transform(texts)
+            self._search.set_params(verbose=False)  # from now on, it only reads
             yield
 
     def fitted(self, state: State, texts: Sequence[str]) -> BertEncoder:
         """Return a fitted encoder in this state, for these texts."""
         # All layers of many more texts would fill the temporary folder.
         of_search = self._kept.issuperset(texts)
-        encoder = _at(state, self._search if of_search else self._encoder)
-        return encoder.set_params(verbose=self.verbose and not of_search).fit(list(texts))
+        return _at(state, self._search if of_search else self._encoder).fit(list(texts))
 
     def finished(self, encoder: BertEncoder) -> BertEncoder:
         """Return the fitted encoder with the parameters of the given one."""
         return encoder.set_params(**self._given)
 
 
-def states_of(
-    encoder: Any, pooling: Any, layers: Any, prompt: Any, verbose: bool
-) -> AsGiven | HiddenStates:
+def states_of(encoder: Any, pooling: Any, layers: Any, prompt: Any) -> AsGiven | HiddenStates:
     """Return what to search: states of a `BertEncoder`, or another encoder."""
     encoder = as_encoder(encoder)
     if isinstance(encoder, BertEncoder):
-        return HiddenStates(encoder, pooling, layers, prompt, verbose)
+        return HiddenStates(encoder, pooling, layers, prompt)
     if any(given is not None for given in (pooling, layers, prompt)):
         raise ValueError(
             "CalibrationSearch got pooling, layers or prompt with a "

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import issparse
 from sklearn.base import clone
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_consistent_length
 
-from skcalib.base import progress
 from skcalib.calibration.whitening import Whitening
 from skcalib.encoders.pipelines import encoded
 from skcalib.model_selection.encoders import AsGiven, HiddenStates, State
@@ -49,6 +49,10 @@ class Scored:
         """Whether both kinds of the score are better than the reference's beyond chance."""
         return all(lead.is_gain for lead in self.leads)
 
+    def gain(self) -> str:
+        """Both leads in words."""
+        return "{} in halves and {} in thinned copies".format(*self.leads)
+
     def __str__(self) -> str:
         pooling, layers, prompt = self.state
         parts = [] if layers is None else [f"pooling={pooling!r}", f"layers={layers}"]
@@ -59,19 +63,13 @@ class Scored:
 def scored(
     encoders: AsGiven | HiddenStates, halves: Sequence[Views], candidates: Sequence[Candidate]
 ) -> list[Scored]:
-    """Score each candidate in each state of the encoder.
-
-    The views of each half of the texts are scored by a fit on the other half.
-    """
+    """Score each candidate in each state on views of each half, by a fit on the other half."""
     rows = []
-    n_states = len(encoders.states)
-    with progress(n_states, unit="state", desc="search", verbose=encoders.verbose) as advance:
-        for state in encoders.states:
-            folds = [_fold(encoders, state, *pair) for pair in (halves, halves[::-1])]
-            neutral = [Whitening(power="auto").fit(fit_on) for *_, fit_on in folds]
-            is_raw_output = any(whitening.power_ > 0 for whitening in neutral)
-            rows += [Scored(state, c, _ranks(folds, c), is_raw_output) for c in candidates]
-            advance(1)
+    for state in encoders.states:
+        folds = [_fold(encoders, state, *pair) for pair in (halves, halves[::-1])]
+        neutral = [Whitening(power="auto").fit(fit_on) for *_, fit_on in folds]
+        is_raw_output = any(whitening.power_ > 0 for whitening in neutral)
+        rows += [Scored(state, c, _ranks(folds, c), is_raw_output) for c in candidates]
     return rows
 
 
@@ -95,27 +93,13 @@ def _ranks(folds: Sequence[Fold], candidate: Candidate) -> np.ndarray:
         if candidate.calibrator != "passthrough":
             try:  # some calibrators change the vectors that they get
                 fitted = clone(candidate.calibrator).fit(fit_on.copy())
-                mapped = fitted.transform(vectors.copy())
+                vectors = check_array(fitted.transform(vectors.copy()), dtype=np.float64)
+                check_consistent_length(vectors, views.texts)
             except Exception as error:
                 error.add_note(f"The candidate {candidate.name!r} of the search raised this.")
                 raise
-            vectors = _checked(mapped, len(vectors), candidate)
         ranks.append(views.reciprocal_ranks(vectors))
     return np.hstack(ranks)
-
-
-def _checked(vectors: Any, n: int, candidate: Candidate) -> np.ndarray:
-    """Return what a candidate makes of n vectors, or raise a ValueError that names it."""
-    if issparse(vectors) or np.ndim(vectors) != 2 or len(vectors) != n:
-        came = f"a {type(vectors).__name__} of shape {np.shape(vectors)}"
-    elif not np.isfinite(array := np.asarray(vectors, dtype=np.float64)).all():
-        came = "vectors that are not finite"
-    else:
-        return array
-    raise ValueError(
-        f"The candidate {candidate.name!r} returned {came}; expected a dense array of {n} rows "
-        f"of finite numbers. Correct {candidate.calibrator!r:.80}, or leave it out."
-    )
 
 
 def choose(
@@ -125,8 +109,7 @@ def choose(
 
     ``rows`` begin with raw vectors in the first state. The reference is the encoder as it is
     given: with the default calibration, the second row, if a parameter determines it or if the
-    vectors were not trained for cosines, and raw otherwise. ``groups`` holds the group of each
-    text: near-duplicates are one piece of evidence.
+    vectors were not trained for cosines, and raw otherwise. ``groups`` are of near-duplicates.
     """
     n_groups = int(groups.max()) + 1
     rivals = [
@@ -146,7 +129,7 @@ def choose(
     if better:
         chosen = max(better, key=Scored.least_lead)
         return chosen, (
-            f"{chosen} leads {reference} by {_in_words(chosen)}; the intervals account for the "
+            f"{chosen} leads {reference} by {chosen.gain()}; the intervals account for the "
             "choice among many."
         )
     if determined_by:
@@ -163,32 +146,24 @@ def choose(
     others = [row for row in rivals if row is not reference]
     if others:
         best = max(others, key=Scored.least_lead)
-        reason += f" No candidate leads beyond chance. The best, {best}: {_in_words(best)}."
+        reason += f" No candidate leads beyond chance. The best, {best}: {best.gain()}."
     return reference, reason
-
-
-def _in_words(row: Scored) -> str:
-    halves, thinned = row.leads
-    return f"{halves} in halves and {thinned} in thinned copies"
 
 
 def results_of(rows: Sequence[Scored]) -> dict[str, np.ndarray]:
     """Return the candidates as columns of a table, see `CalibrationSearch`."""
-    columns: dict[str, list[Any]] = {name: [] for name in State._fields}
-    columns |= {"candidate": [], "calibrator": []}
-    for row in rows:
-        described = {
-            **row.state._asdict(),
+    described = [
+        row.state._asdict()
+        | {
             "candidate": row.candidate.name,
             "calibrator": " ".join(str(row.candidate.calibrator).split()),
         }
-        for name, value in described.items():
-            columns[name].append(value)
-    table = {}
-    for name, values in columns.items():
-        # Assigned to an array of objects, since layers may be tuples.
-        table[name] = np.empty(len(rows), object)
-        table[name][:] = values
+        for row in rows
+    ]
+    table = {
+        name: np.fromiter((row[name] for row in described), object, len(rows))
+        for name in described[0]
+    }
     for i, kind in enumerate(KINDS):
         table[kind] = np.array(
             [row.ranks[i].mean() if row.ranks.size else np.nan for row in rows]

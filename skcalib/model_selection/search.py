@@ -34,7 +34,6 @@ TASKS: dict[str | None, Task] = {
     None: Task("whitening", Whitening(power="auto")),
     "similarity": Task("strong", Whitening(power="auto", n_groups="many")),
     "duplicates": Task("mean", Whitening(power=0)),
-    "matches": Task("mean", Whitening(power=0)),
     "topics": Task("whitening", Whitening(power="auto"), smooths=True),
 }
 
@@ -44,27 +43,24 @@ class CalibrationSearch(TextTransformer):
 
     A transformer from texts to vectors, which are those of the chosen pipeline. The encoder
     stays as it is given unless another candidate is better, beyond chance, by both kinds of
-    `SelfRetrieval`: halves of texts, and copies with words dropped. Halves prefer late layers
-    and copies early ones, so that either kind alone would choose layers that lose much.
+    `SelfRetrieval`: halves of texts prefer late layers, and copies with words dropped early
+    ones, so that either kind alone would choose layers that lose much.
 
     As it is given, an encoder is calibrated by ``Whitening(power="auto")`` if its vectors were
     not trained for similarity, as those of a language model, and not calibrated otherwise.
-    Self-retrieval does not know what the vectors are for. If you name the `task`, it determines
-    the calibration.
 
     Parameters
     ----------
     encoder : str, path-like, BertEncoder, or any encoder of texts
         A model as in `BertEncoder`, or a `BertEncoder`, whose other parameters all candidates
-        share. For any other encoder only the calibration is chosen: a transformer of texts, or
-        an object with a method ``encode`` or a function, see `TextEncoder`. It is cloned and
-        fitted, except in a ``FrozenEstimator``.
-    task : {"similarity", "duplicates", "matches", "topics"} or None, default=None
-        What you look for. "similarity", how similar two texts are, whitens by
-        ``Whitening(power="auto", n_groups="many")``. "duplicates", copies of a text, and
-        "matches", the same thing in other words, subtract the mean, since details that
-        distinguish texts lie in weak directions. "topics", all texts about one thing (topics,
-        intents, classes, clusters), whitens for `n_groups` and adds `NeighborSmoothing`.
+        share. For any other encoder, see `TextEncoder`, only the calibration is chosen. It is
+        cloned and fitted, except in a ``FrozenEstimator``.
+    task : {"similarity", "duplicates", "topics"} or None, default=None
+        What you look for, which determines the calibration. "similarity", how similar two texts
+        are, whitens by ``Whitening(power="auto", n_groups="many")``. "duplicates", the same
+        text or thing again, subtracts the mean, since details that distinguish texts lie in
+        weak directions. "topics", all texts about one thing (topics, intents, classes,
+        clusters), whitens for `n_groups` and adds `NeighborSmoothing`.
     candidates : list of (str, transformer), default=None
         More calibrators to try, such as ``[("pca", PCA(64))]``. The name "whitening" replaces
         the default without a task.
@@ -74,38 +70,35 @@ class CalibrationSearch(TextTransformer):
         or None.
     pooling : str, list of str, or None, default=None
         Poolings to try. None keeps the one that the folder declares; if it declares none, or
-        `layers` is given, it tries "mean", "cls", "max" and "zipf", which is left out if the
-        vocabulary is not sorted by frequency. For a decoder "last" replaces
-        "cls", and "mean_without_first" is tried, too.
+        `layers` is given, it tries "mean", "cls" (for a decoder "last" and
+        "mean_without_first"), "max", and "zipf" if the vocabulary is sorted by frequency.
     layers : int, str, list of them, or None, default=None
         Layers to try, each as in `BertEncoder`: a tuple or a name such as "first_last" merges
         several. None keeps that of the encoder if the folder declares its pooling and `pooling`
         is None, and tries all otherwise.
     prompt : str, list of (str or None), or None, default=None
-        Prompts to try, each as in `BertEncoder`; the first stays unless another is better. Each
-        needs a pass of its own through the model. None keeps that of the encoder.
+        Prompts to try, each as in `BertEncoder` and in a pass of its own through the model; the
+        first stays unless another is better. None keeps that of the encoder.
     n_texts : int, default=2000
-        Largest number of texts to compare candidates on, as in `SelfRetrieval`.
+        Largest number of texts to compare candidates on.
     random_state : int, default=0
-        Seed of sample, views and bootstrap, as in `SelfRetrieval`.
-    verbose : bool, default=False
-        Show progress bars with the remaining time.
+        Seed of sample, views and bootstrap.
 
     Attributes
     ----------
     best_estimator_ : sklearn.pipeline.Pipeline
-        The chosen pipeline, fitted on all texts: steps "encode"; "calibrate",
-        the chosen calibrator or "passthrough"; and "smooth", for topics.
+        The chosen pipeline, fitted on all texts: steps "encode"; "calibrate", the chosen
+        calibrator or "passthrough"; and "smooth", for topics.
     best_index_ : int
         Its row in `cv_results_`.
     cv_results_ : dict of arrays of shape (n_candidates,)
         A row for each candidate with each pooling, layer and prompt, for ``pandas.DataFrame``.
         The first is the encoder as it is given, without a calibration. "pooling", "layers",
         "prompt", "candidate" and "calibrator" describe it. "halves" and "thinned" are the two
-        kinds of `SelfRetrieval`, with ``thinned=0`` and 1. "halves_lead" is the lead over the
-        encoder as it is given, with its default calibration, and "halves_low" and "halves_high"
-        are the ends of its simultaneous 95 % interval; so for "thinned". If there is nothing to
-        choose, the only row has NaN for these.
+        kinds of `SelfRetrieval`. "halves_lead" is the lead over the encoder as it is given,
+        with its default calibration, and "halves_low" and "halves_high" are the ends of its
+        simultaneous 95 % interval; so for "thinned". If there is nothing to choose, the only
+        row has NaN for these.
     reason_ : str
         Why the candidate was chosen, in words.
     n_texts_ : int
@@ -118,8 +111,7 @@ class CalibrationSearch(TextTransformer):
     Notes
     -----
     The search encodes five fragments of each of up to `n_texts` texts, which an API charges
-    for. A `BertEncoder` or `TextEncoder` with ``memory`` encodes each only once. A store with
-    all texts does not have their fragments before the first search.
+    for. A `BertEncoder` or `TextEncoder` with ``memory`` encodes each only once.
 
     Texts that share most of their words are one piece of evidence. Of several candidates that
     are better, the one is chosen whose smaller lead of both kinds is the largest.
@@ -143,10 +135,7 @@ class CalibrationSearch(TextTransformer):
 
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
-        "task": [
-            StrOptions({name for name in TASKS if name}, " (for a search use SearchEncoder)"),
-            None,
-        ],
+        "task": [StrOptions({name for name in TASKS if name}), None],
         "candidates": [list, tuple, None],
         "n_groups": [Interval(Integral, 2, None, closed="left"), None],
         "pooling": "no_validation",  # `BertEncoder` checks these three
@@ -154,7 +143,6 @@ class CalibrationSearch(TextTransformer):
         "prompt": "no_validation",
         "n_texts": [Interval(Integral, FEWEST_TEXTS, None, closed="left")],
         "random_state": [Interval(Integral, 0, None, closed="left")],
-        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -169,7 +157,6 @@ class CalibrationSearch(TextTransformer):
         prompt: str | Sequence[str | None] | None = None,
         n_texts: int = 2000,
         random_state: int = 0,
-        verbose: bool | int = False,
     ):
         self.encoder = encoder
         self.task = task
@@ -180,7 +167,6 @@ class CalibrationSearch(TextTransformer):
         self.prompt = prompt
         self.n_texts = n_texts
         self.random_state = random_state
-        self.verbose = verbose
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=False)
@@ -204,7 +190,7 @@ class CalibrationSearch(TextTransformer):
             If there is no such model.
         ValueError
             If nothing determines the calibration and fewer than 20 distinct texts have six
-            words, a parameter does not fit, or the model cannot distinguish the texts.
+            words, or the model cannot distinguish the texts.
         """
         texts, candidates = distinct_texts(X), self._candidates()
         determined_by = "" if self.n_groups is None else f"n_groups={self.n_groups}"
@@ -212,8 +198,7 @@ class CalibrationSearch(TextTransformer):
             determined_by = f"task={self.task!r}"
         # Too few texts are refused before any work.
         sample = [] if determined_by else self._sample(texts)
-        parts = self.pooling, self.layers, self.prompt
-        encoders = states_of(self.encoder, *parts, bool(self.verbose))
+        encoders = states_of(self.encoder, self.pooling, self.layers, self.prompt)
         has_choice = len(encoders.states) > 1 or len(candidates) > 2
         if determined_by and has_choice:
             sample = self._sample(texts, required=False)
@@ -227,11 +212,8 @@ class CalibrationSearch(TextTransformer):
                 chosen, reason = choose(rows, alike, self.random_state, determined_by)
             else:
                 rows = [chosen := Scored(encoders.states[0], candidates[1])]
-                reason = f"{chosen} follows from {determined_by}; "
-                reason += (
-                    "too few texts have six words" if has_choice else "there is nothing else"
-                )
-                reason += " to compare."
+                why = "too few texts have six words" if has_choice else "there is nothing else"
+                reason = f"{chosen} follows from {determined_by}; {why} to compare."
             encoder = encoders.fitted(chosen.state, texts)
             vectors = encoder.transform(texts)
             steps = self._fitted_steps(chosen.candidate.calibrator, vectors)

@@ -29,9 +29,9 @@ CONSTRAINTS = {
 class SelfRetrieval:
     """Scorer without labels: how well vectors find one part of a text from another.
 
-    Two mean reciprocal ranks (MRR) are measured among all texts, in both directions. "halves",
-    the split-half score: a text's odd words must find its even words. "thinned": a copy with
-    most words dropped must find its text. The score is their mean on the scale of logits.
+    Two mean reciprocal ranks are measured among all texts, in both directions. "halves": a
+    text's odd words must find its even words. "thinned": a copy with most words dropped must
+    find its text. The score is their mean on the scale of logits.
 
     Parameters
     ----------
@@ -92,11 +92,6 @@ class SelfRetrieval:
         -------
         score : float
             In (0, 1], the larger the better.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If texts, parameters or vectors are none of the above, or vectors are not finite.
         """
         if isinstance(estimator, BaseEstimator):
             check_is_fitted(estimator)

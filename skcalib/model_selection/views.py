@@ -66,7 +66,6 @@ class Views:
         self.texts, index = distinct(views)
         self._rows = index.reshape(-1, 5).T
 
-    @np.errstate(over="ignore", invalid="ignore")
     def reciprocal_ranks(self, vectors: np.ndarray) -> np.ndarray:
         """Each text's reciprocal ranks by vectors of `texts`, of halves and thinned, (2, n)."""
         vectors, _ = unit_rows(np.asarray(vectors, dtype=np.float64))
@@ -109,17 +108,12 @@ def _views(units: list[str], digest: bytes) -> list[str]:
 def _found(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Reciprocal ranks of each row of b, found from its row of a and back: mean of the two."""
     similarity = a @ b.T
-    if not np.isfinite(similarity).all():
-        raise ValueError(
-            "Self-retrieval got vectors that are not finite. Check what the encoder returns "
-            "for these texts."
-        )
     return (_of_diagonal(similarity) + _of_diagonal(similarity.T)) / 2
 
 
 def _of_diagonal(similarity: np.ndarray) -> np.ndarray:
     """Return the reciprocal rank of the diagonal entry in each row."""
-    own = similarity.diagonal()[:, None]
-    better = np.count_nonzero(similarity > own, axis=1)
-    equal = np.count_nonzero(similarity == own, axis=1)  # itself among them
+    right = similarity.diagonal()[:, None]
+    better = np.count_nonzero(similarity > right, axis=1)
+    equal = np.count_nonzero(similarity == right, axis=1)  # itself among them
     return 1 / (better + (equal + 1) / 2)  # equal ones share their mean rank

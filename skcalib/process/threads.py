@@ -1,8 +1,7 @@
 """Passes over ranges of rows, in chunks and in threads.
 
-Such passes alternate matrix products with element-wise work that NumPy runs on one core. So
-BLAS's own threads are idle much of the time, and on shared cores they wait for each other. One
-thread per range of rows keeps every core busy.
+They alternate matrix products with element-wise work that NumPy runs on one core. One thread
+per range of rows keeps every core busy, where the threads of BLAS would wait for each other.
 """
 
 import threading
@@ -50,15 +49,12 @@ _torch_threads: list[int] = []  # before the contexts that overlap, once for eac
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Let torch use one thread. Contexts may overlap: each restores the first number.
-
-    Each Python thread has a number of its own, which it takes from that of the process when it
-    first reads it: a thread that starts meanwhile would read 1 as the number before.
-    """
+    """Let torch use one thread. Contexts may overlap: each restores the first number."""
     import torch
 
     with _torch_lock:
-        n_threads = torch.get_num_threads()  # reads it, also where it does not count
+        # A Python thread takes its number from that of the process when it first reads it.
+        n_threads = torch.get_num_threads()
         _torch_threads.append(_torch_threads[0] if _torch_threads else n_threads)
         torch.set_num_threads(1)
     try:
@@ -79,8 +75,8 @@ def map_row_ranges(
     """Results of ``job`` on consecutive ranges that cover ``n_rows``, one per thread.
 
     Each call of ``job`` gets the chunks of one range, slices of at most ``step`` rows, and
-    needs ``working_bytes`` of memory. After an error or an interrupt it gets no more chunks.
-    The split depends only on the number of BLAS's threads: a repeated call gives equal bits.
+    needs ``working_bytes`` of memory. After an interrupt it gets no more chunks. The split
+    depends only on the number of BLAS's threads: a repeated call gives equal bits.
     """
     n_threads = max((library.num_threads for library in _blas().lib_controllers), default=1)
     # If 56 MB of memory allow fewer threads than cores, BLAS uses several cores per thread.

@@ -21,14 +21,16 @@ from skcalib.inputs.texts import TextInput, as_texts, distinct
 from skcalib.inputs.vectors import unit_rows
 from skcalib.similarity.search import SearchEncoder, shifted
 from skcalib.similarity.space import calibrates
-from skcalib.statistics.conformal import ENOUGH, ROUNDING, n_above, n_needed
+from skcalib.statistics.conformal import ROUNDING, confidence_for, n_above, n_needed
 
 JUDGED = 2000  # stored questions, at most, that are asked to find the threshold
-SAMPLED = 100  # stored questions that show how near an equal one is
 # Cosine of near copies, at least, after the mean is subtracted. A smaller one would take
 # questions on a narrow topic for copies, and these keep the rate.
 NEAR = 0.99
 MARGIN = 1e-6  # of a threshold, above what rounding changes in a score
+
+# Distinct questions without an answer, how often each comes, and their vectors as queries.
+Unanswerable = tuple[list[str], np.ndarray, np.ndarray]
 
 
 class HitRates(NamedTuple):
@@ -39,45 +41,31 @@ class HitRates(NamedTuple):
     false: float  # of the questions without an answer, those that got one
 
 
-class Unanswerable(NamedTuple):
-    """Distinct questions without an answer, where each that came is among them, and vectors."""
-
-    texts: list[str]
-    place: np.ndarray  # (n_questions,) among the texts
-    unit: np.ndarray  # (n_texts, d), of queries
-
-
 class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     """Answer a question with the answer of the nearest stored question, or not at all.
 
     Of the questions that no stored answer fits, at most a share of `false_positive_rate` get
     one, however many are stored, if they are like the `unanswerable` questions of the fit.
-    Without these, the share is estimated from the stored questions, and may be up to 1.3 times
-    as large on average, see Notes.
+    Without these, the threshold is estimated from the stored questions, and up to 1.3 times as
+    many may get one on average, see Notes.
 
     Parameters
     ----------
     encoder : SearchEncoder, or any encoder of texts
-        What compares questions. An encoder of texts, such as `BertEncoder` or a model's folder,
-        becomes a `SearchEncoder` of it. It is cloned and fitted.
+        What compares questions. An encoder, such as `BertEncoder` or a model's folder, becomes
+        a `SearchEncoder` of it. It is cloned and fitted.
     false_positive_rate : float in (0, 1), default=0.01
         Share of the questions without a stored answer that may get one.
-    confidence : float in (0, 1) or None, default=0.9
-        Probability that the rate holds for this fit, if there are enough `unanswerable`
-        questions, see Notes. With fewer, or None, it holds on average over samples.
 
     Attributes
     ----------
     questions_, answers_ : ndarray of shape (n_stored,), object
         Stored questions, each once, and their answers.
     search_ : SearchEncoder
-        The fitted clone, which has the questions as its documents. Their vectors and words are
-        moved halfway to the mean of those with the same answer.
+        The fitted clone. Its documents are the questions, each moved halfway to the mean of
+        those with the same answer.
     threshold_ : float
         Score that a question must reach to get an answer.
-    confidence_ : float or None
-        Probability that the rate holds for this fit; None where it holds on average, or without
-        `unanswerable` questions.
 
     See Also
     --------
@@ -87,31 +75,26 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
     Notes
     -----
-    Questions are compared as queries with documents, see `SearchEncoder`; real `queries` show
-    how they differ from stored questions. A question that is stored gets its own answer. One
-    without content for the encoder (blank, only unknown tokens, or a zero vector) gets none
-    otherwise. Two answers are the same if they are equal by ``==``, in all their entries if
-    they have several, or the same object.
+    A question that is stored gets its own answer. One without content for the encoder (blank,
+    only unknown tokens, or a zero vector) gets none otherwise. Two answers are the same if they
+    are equal by ``==``, in all their entries if they have several, or the same object.
 
     **With unanswerable questions**, the threshold is one of their best scores with the stored
-    questions, chosen by its rank. For questions from the same distribution as n distinct ones,
-    the rate that m of their scores exceed has the distribution Beta(m + 1, n - m) [1]_. From
-    100 of them on, if they suffice, the rate is kept with probability `confidence`: 5 % needs
-    100, 1 % 230 with the default. With fewer, it is kept on average over samples, which needs
-    ``1 / false_positive_rate - 1``; a single fit may then exceed it. A repeated question counts
-    once, or as often as it comes if this is stricter. Questions that are stored, or near copies
-    of stored ones (a cosine of 0.99 or more after the mean of the stored ones is subtracted),
-    get an answer. So they do not count, also after `partial_fit`, and a warning names them.
+    questions, chosen by its rank [1]_. From 100 distinct ones on, if they suffice, the rate is
+    kept for this fit with a probability of 0.9: 5 % needs 100, 1 % 230. With fewer, it is kept
+    on average over samples, which needs ``1 / false_positive_rate - 1``. A repeated question
+    counts once, or as often as it comes if this is stricter. What is stored is answered. So
+    questions that are stored, or near copies of stored ones (a cosine of 0.99 or more after the
+    mean of the stored ones is subtracted), do not count, and a warning names them.
 
     **Without**, each stored question (2,000 at most) is asked as if its own answer were not
     stored. This assumes that new questions differ from the stored ones as much as stored
     questions with different answers differ from each other. An answer and its nearest are often
-    each other's nearest, so a new answer would make the questions of two answers pass. Each
-    answer counts as much as the others, however many questions it has. Therefore ``2 /
-    false_positive_rate - 1`` different answers are needed; with fewer, `fit` warns. This is an
-    estimate, not a promise: in simulations with 20 and 40 answers, the share was 1.2 to 1.3
-    times `false_positive_rate` on average over fits, and in one fit of ten at least 1.8 to 2.5
-    times. With 100 answers it was 1.1 times on average.
+    each other's nearest, so a new answer would make the questions of two answers pass; each
+    answer counts as much as the others. Therefore ``2 / false_positive_rate - 1`` different
+    answers are needed; with fewer, `fit` warns, and fewer questions are refused. In simulations
+    with 20 and 40 answers, the share was 1.2 to 1.3 times `false_positive_rate` on average, and
+    in one fit of ten at least 1.8 to 2.5 times; with 100 answers 1.1 times on average.
 
     References
     ----------
@@ -134,24 +117,16 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it
         "false_positive_rate": [Interval(Real, 0, 1, closed="neither")],
-        "confidence": [Interval(Real, 0, 1, closed="neither"), None],
     }
     # Data of the fit, which no pipeline passes on.
     __metadata_request__fit = {"unanswerable": UNUSED, "queries": UNUSED}
-    _state_version = 10
+    _state_version = 11
 
     threshold_: float
 
-    def __init__(
-        self,
-        encoder: Any,
-        *,
-        false_positive_rate: float = 0.01,
-        confidence: float | None = 0.9,
-    ):
+    def __init__(self, encoder: Any, *, false_positive_rate: float = 0.01):
         self.encoder = encoder
         self.false_positive_rate = false_positive_rate
-        self.confidence = confidence
 
     @from_scratch
     @_fit_context(prefer_skip_nested_validation=False)
@@ -163,10 +138,10 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         X : texts of shape (n_questions,)
             Questions. Several may have the same answer.
         y : array-like of shape (n_questions,)
-            Their answers: texts, numbers, dicts or any other objects. Equal ones are one
-            answer.
+            Their answers: texts, numbers, dicts or any other objects.
         queries : texts of shape (n_queries,), default=None
             Real questions, a few hundred, with and without an answer; see `SearchEncoder`.
+            Those that are stored or `unanswerable` do not count.
         unanswerable : texts of shape (n_unanswerable,), default=None
             Questions known to have no answer in `y`, from the same distribution as future ones.
 
@@ -176,39 +151,20 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
         Raises
         ------
-        TypeError, ValueError
-            If a question has no answer or two, if all have the same and there is no
-            `unanswerable`, or if there are too few questions for the rate.
-
-        Warns
-        -----
-        UserWarning
-            If `unanswerable` questions are stored, or near copies of stored ones. Without
-            `unanswerable`, if there are fewer than ``2 / false_positive_rate - 1`` different
-            answers.
+        ValueError
+            If a question has no answer or two, or if there are too few for the rate.
         """
         stored = _stored(X, y)
-        unknown = None
+        unknown: list[str] = []
         if unanswerable is not None:
-            unknown = distinct(as_texts(unanswerable, "unanswerable"))
+            unknown, place = distinct(as_texts(unanswerable, "unanswerable"))
         if queries is not None:  # without those that the threshold depends on
-            left_out = {*stored, *(unknown[0] if unknown else ())}
+            left_out = {*stored, *unknown}
             queries = [text for text in as_texts(queries, "queries") if text not in left_out]
-            if len({*queries}) < 2:
-                raise ValueError(
-                    f"queries has {len({*queries})} distinct questions besides those stored or "
-                    "unanswerable; expected two or more, better a few hundred. Add questions, "
-                    "or leave out queries."
-                )
         search = self.encoder
         search = clone(search) if isinstance(search, SearchEncoder) else SearchEncoder(search)
         check_params(search)
-        if search.encoder is None:
-            raise ValueError(
-                "The SearchEncoder of a NearestAnswer has no encoder; it compares questions as "
-                "texts. Set its encoder."
-            )
-        unit = search._fit([*stored], queries)
+        unit = search._fit([*stored], queries or None)
         space = search._documents
         if calibrates(space.encoder) and not space.is_frozen:
             warn(
@@ -218,9 +174,9 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
                 "other questions."
             )
         without = None
-        if unknown is not None:
-            of_queries, _ = search._queries.unit_of(search, unknown[0])
-            without = Unanswerable(*unknown, of_queries)
+        if unanswerable is not None:
+            of_queries, _ = search._queries.unit_of(search, unknown)
+            without = unknown, np.bincount(place), of_queries
         return self._keep(stored, unit, search, without)
 
     @_fit_context(prefer_skip_nested_validation=False)
@@ -287,10 +243,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
 
         Returns
         -------
-        scores : ndarray of shape (n_questions, n_neighbors), float64
-            In decreasing order; fewer columns if fewer questions are stored.
-        rows : ndarray of shape (n_questions, n_neighbors), int
-            Rows of `questions_` and `answers_`; -1 for a question without content.
+        scores, rows : ndarray of shape (n_questions, n_neighbors)
+            As of `SearchEncoder.kneighbors`; rows of `questions_` and `answers_`.
         """
         check_is_fitted(self)
         return self.search_.kneighbors(X, n_neighbors)
@@ -366,64 +320,28 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         )
         codes = _numbered([*answers])
         search = _by_answers(alone, codes)
-        rate, confidence = self.false_positive_rate, None
+        rate = self.false_positive_rate
         if unknown is None:
-            threshold = self._threshold_by_answers(questions, unit, codes, search)
+            threshold = _threshold_by_answers(questions, unit, codes, search, rate)
         else:
-            unknown = _without_stored(unknown, questions, alone)
-            n = len(unknown.texts)
-            asked = search._as_queries(unknown.unit, unknown.texts)
-            best = search._nearest(*asked, 1)[0][:, 0] if n else np.empty(0)
-            if is_growing and n < n_needed(rate):
+            unknown = texts, n_times, of_texts = _without_stored(unknown, questions, alone)
+            best = np.empty(0)
+            if texts:
+                best = search._nearest(*search._as_queries(of_texts, texts), 1)[0][:, 0]
+            if is_growing and len(texts) < n_needed(rate):
                 warn(
-                    f"Only {n:,} of the unanswerable questions still have no answer; "
+                    f"Only {len(texts):,} of the unanswerable questions still have no answer; "
                     f"false_positive_rate={rate:g} needs {n_needed(rate):,}, so false "
                     "positives may be more frequent. Fit again, with more of them."
                 )
-                threshold = float(best.max()) + MARGIN if n else float(self.threshold_)
+                threshold = best.max() + MARGIN if len(texts) else self.threshold_
             else:
-                threshold, confidence = promised(best, unknown.place, rate, self.confidence)
-        sample = np.random.default_rng(0).permutation(len(questions))[:SAMPLED]
-        again = _asked_again(search, unit[sample], questions[sample])
-        if threshold > search._nearest(*again, 1)[0].max():
-            warn(
-                "More questions than false_positive_rate are as near to a stored one with "
-                "another answer as it is to itself, so only stored questions get an answer. "
-                "Choose another encoder."
-            )
+                threshold = promised(best, n_times, rate)
         self.search_, self._alone, self._unit = search, alone, unit
-        self._unanswerable = unknown
-        self.threshold_, self.confidence_ = threshold, confidence
+        self._unanswerable, self.threshold_ = unknown, float(threshold)
         self._place = {question: i for i, question in enumerate(questions)}
         self.questions_, self.answers_ = questions, answers
         return self
-
-    def _threshold_by_answers(
-        self,
-        questions: np.ndarray,
-        unit: np.ndarray,
-        codes: np.ndarray,
-        search: SearchEncoder,
-    ) -> float:
-        """Ask stored questions as if their own answers were not stored; no other changes."""
-        n, rate = codes.max() + 1, self.false_positive_rate
-        if n == 1:
-            raise ValueError(
-                f"All {len(questions)} questions have one answer. Give questions with other "
-                "answers, or `unanswerable` ones, to estimate the threshold."
-            )
-        content = np.flatnonzero(unit.any(axis=1))
-        drawn = content[np.random.default_rng(0).permutation(len(content))[:JUDGED]]
-        asked = _asked_again(search, unit[drawn], questions[drawn])
-        best, _ = search._nearest(*asked, 1, left_out=(codes, codes[drawn]))
-        threshold = promised_by_answers(best[:, 0], codes[drawn], rate)
-        if n < (needed := n_needed(rate, new=2)):
-            warn(
-                f"false_positive_rate={rate:g} needs {needed:,} different answers to estimate "
-                f"how much they differ; got {n}, so false positives may be more frequent. Give "
-                "`unanswerable` questions."
-            )
-        return threshold
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -456,16 +374,12 @@ def _stored(X: Any, y: Any) -> dict[str, Any]:
 
 def _entries(y: Any) -> list[Any]:
     """Return answers as objects, which keep what they are."""
-    if isinstance(y, str | Mapping | Set) or hasattr(y, "columns") or not hasattr(y, "__len__"):
+    is_list = hasattr(y, "__len__") and not isinstance(y, str | Mapping | Set)
+    if not is_list or hasattr(y, "columns") or getattr(y, "ndim", 1) != 1:
         raise TypeError(
-            f"y is of type {type(y).__name__}; expected a list, an array or a Series with an "
-            "answer for each question. Wrap a single answer in a list, and select one column "
-            "of a frame."
-        )
-    if getattr(y, "ndim", 1) != 1:
-        raise ValueError(
-            f"y has shape {y.shape}; expected one answer per question. Flatten a column with "
-            "ravel(), or pass rows as a list of arrays with list(y)."
+            f"y is of type {type(y).__name__} and shape {np.shape(y)}; expected a list, an "
+            "array or a Series with an answer for each question. Wrap a single answer in a "
+            "list, flatten a column with ravel(), and select one column of a frame."
         )
     # As Python's numbers and texts; dates would lose their unit, and records their names.
     is_odd = isinstance(y, np.ndarray) and y.dtype.kind in "mMV"
@@ -514,22 +428,14 @@ def _by_answers(search: SearchEncoder, codes: np.ndarray) -> SearchEncoder:
     return search
 
 
-def _asked_again(
-    search: SearchEncoder, unit: np.ndarray, questions: np.ndarray
-) -> tuple[np.ndarray, Any]:
-    """Encode stored questions as queries; their vectors are known if there is one encoder."""
-    if search._queries is not search._documents:
-        unit, _ = search._queries.unit_of(search, questions)
-    return search._as_queries(unit, questions)
-
-
 def _without_stored(
     unknown: Unanswerable, stored: np.ndarray, search: SearchEncoder
 ) -> Unanswerable:
     """Leave out questions that are stored, or near copies of these, and name them."""
-    texts, place, unit = unknown
+    texts, n_times, of_queries = unknown
     if not texts:
         return unknown
+    unit = of_queries
     if search._queries is not search._documents:
         unit, _ = search._documents.unit_of(search, texts)
     vectors, mean = shifted(unit, search.document_shift_), search.vectors_.mean(axis=0)
@@ -549,35 +455,54 @@ def _without_stored(
         "are stored or near copies of what is stored, and do not count for the rate: "
         f"{', '.join(named)}{', ...' * bool(left_out.sum() > 3)}."
     )
-    later = np.cumsum(~left_out) - 1  # the place of each text among those that are kept
-    return Unanswerable(
-        [*compress(texts, ~left_out)],
-        later[place[~left_out[place]]],
-        unknown.unit[~left_out],
-    )
+    return [*compress(texts, ~left_out)], n_times[~left_out], of_queries[~left_out]
 
 
 # Thresholds.
 
 
-def promised(
-    best: np.ndarray, place: np.ndarray, rate: float, confidence: float | None
-) -> tuple[float, float | None]:
-    """Return a threshold that a new best score exceeds at most at a rate, and its confidence.
+def promised(best: np.ndarray, n_times: np.ndarray, rate: float) -> float:
+    """Return a threshold that a new best score exceeds at most at a rate.
 
     ``best`` of shape (n,) are the best scores of distinct questions without an answer, and
-    ``place`` has the place among these of each question that came. The confidence is None if
-    the rate holds on average.
+    ``n_times`` is how often each of these comes.
     """
-    n = len(best)
-    if confidence and n < max(ENOUGH, n_needed(rate, confidence=confidence)):
-        confidence = None
-    most = n_above(n, rate, "distinct questions without an answer", confidence=confidence)
-    often = best[place]
-    threshold = max(
-        np.sort(best)[n - 1 - most], np.sort(often)[len(often) - 1 - most * len(often) // n]
-    )
-    return float(threshold) + MARGIN, confidence
+    n, kind = len(best), "distinct questions without an answer"
+    most = n_above(n, rate, kind, confidence=confidence_for(n, rate))
+    often = np.sort(np.repeat(best, n_times))
+    of_often = often[len(often) - 1 - most * len(often) // n]
+    return float(max(np.sort(best)[n - 1 - most], of_often)) + MARGIN
+
+
+def _threshold_by_answers(
+    questions: np.ndarray,
+    unit: np.ndarray,
+    codes: np.ndarray,
+    search: SearchEncoder,
+    rate: float,
+) -> float:
+    """Ask stored questions as if their own answers were not stored; no other changes."""
+    n = codes.max() + 1
+    if n == 1:
+        raise ValueError(
+            f"All {len(questions)} questions have one answer. Give questions with other "
+            "answers, or `unanswerable` ones, to estimate the threshold."
+        )
+    content = np.flatnonzero(unit.any(axis=1))
+    drawn = content[np.random.default_rng(0).permutation(len(content))[:JUDGED]]
+    asked = unit[drawn]
+    if search._queries is not search._documents:
+        asked, _ = search._queries.unit_of(search, questions[drawn])
+    encoded = search._as_queries(asked, questions[drawn])
+    best, _ = search._nearest(*encoded, 1, left_out=(codes, codes[drawn]))
+    threshold = promised_by_answers(best[:, 0], codes[drawn], rate)
+    if n < (needed := n_needed(rate, new=2)):
+        warn(
+            f"false_positive_rate={rate:g} needs {needed:,} different answers to estimate "
+            f"how much they differ; got {n}, so false positives may be more frequent. Give "
+            "`unanswerable` questions."
+        )
+    return threshold
 
 
 def promised_by_answers(best: np.ndarray, codes: np.ndarray, rate: float) -> float:

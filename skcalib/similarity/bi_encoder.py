@@ -5,11 +5,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import VersionedState, from_scratch
 from skcalib.compat import _fit_context
+from skcalib.cosines import of_pairs
 from skcalib.encoders.pipelines import as_encoder
 from skcalib.inputs.containers import refuse_rows
 from skcalib.inputs.texts import TextInput, as_pairs, distinct, distinct_texts
@@ -17,17 +17,15 @@ from skcalib.inputs.vectors import unit_rows
 from skcalib.metrics import spearman
 from skcalib.similarity.space import vectors_of
 
-PAIRS_AT_A_TIME = 2048  # pairs whose vectors are copied side by side
-
 
 class BiEncoder(TextInput, VersionedState, BaseEstimator):
     """Score pairs of texts by the cosine of their vectors.
 
-    The same encoder maps each text of a pair separately (a bi-encoder [1]_), and the cosine of
-    the two vectors is the prediction. It is computed in float64, since cosines of BERT's raw
-    vectors hardly differ. A text without content for the encoder (blank, only unknown tokens,
-    or a zero vector) has cosine 0 with every other text. Model selection can choose pooling,
-    layers and calibration by human judgments; fitting uses none.
+    The same encoder maps each text of a pair separately (a bi-encoder [1]_). Cosines are in
+    float64, since those of BERT's raw vectors hardly differ. A text without content for the
+    encoder (blank, only unknown tokens, or a zero vector) has cosine 0 with every other text.
+    Model selection can choose pooling, layers and calibration by human judgments; fitting uses
+    none.
 
     Parameters
     ----------
@@ -53,15 +51,11 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     --------
     >>> from sklearn.pipeline import make_pipeline
     >>> from skcalib import BertEncoder, BiEncoder, Whitening
-    >>> from skcalib.datasets import load_toy_sts, minilm_path
+    >>> from skcalib.datasets import load_toy_sts
     >>> pairs, grades = load_toy_sts(return_X_y=True)
-    >>> encoder = make_pipeline(
-    ...     BertEncoder(minilm_path(), layers=0), Whitening(shrinkage="auto")
-    ... )
+    >>> encoder = make_pipeline(BertEncoder("minilm", layers=0), Whitening(shrinkage="auto"))
     >>> model = BiEncoder(encoder).fit(pairs)
-    >>> model.predict(pairs[:3]).shape
-    (3,)
-    >>> raw = BiEncoder(BertEncoder(minilm_path(), layers=0)).fit(pairs)
+    >>> raw = BiEncoder(encoder[0]).fit(pairs)
     >>> model.score(pairs, grades) > raw.score(pairs, grades)
     True
     """
@@ -88,11 +82,6 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         Returns
         -------
         self : BiEncoder
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `X` is none of the above, or `y` has texts.
         """
         advice = "Pass pairs of texts as fit(list(zip(sentences1, sentences2)))."
         refuse_rows(self, y, advice)
@@ -105,22 +94,17 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         Parameters
         ----------
         X : pairs of shape (n_pairs, 2)
-            A list of pairs, an array or a frame. Each distinct text is encoded once.
+            Each distinct text is encoded once.
 
         Returns
         -------
         similarity : ndarray of shape (n_pairs,), float64
-            Larger means more similar.
         """
         check_is_fitted(self)
         left, right = as_pairs(X)
         texts, inverse = distinct(left + right)
         rows = unit_rows(vectors_of(self.encoder_, texts, warns=True))[0]
-        cosines = np.empty(len(left))
-        i, j = inverse[: len(left)], inverse[len(left) :]
-        for pairs in gen_batches(len(i), PAIRS_AT_A_TIME):
-            cosines[pairs] = np.einsum("ij,ij->i", rows[i[pairs]], rows[j[pairs]])
-        return cosines
+        return of_pairs(rows, inverse[: len(left)], inverse[len(left) :])
 
     def score(self, X: Any, y: ArrayLike) -> float:
         """Spearman's rank correlation between similarity and human judgment.

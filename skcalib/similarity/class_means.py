@@ -11,8 +11,7 @@ WEIGHT = 10.0  # texts that a name or a labeled text counts as
 LEAST = 1e-3  # weight of a name, so that no class is without any
 LEAST_SKILL = 0.05  # of labels alone, so that a name counts as 200 texts at most
 # Texts of a class whose mean counts as much as its examples do: the rounds may find other
-# groups than those that are named. By names alone 100 instead of 10 gains 0.3 points on average
-# over the sets of the page on classes, and 2.2 on three others.
+# groups than those that are named.
 FOUND = 100.0
 
 
@@ -23,19 +22,16 @@ def class_means(
     codes: np.ndarray,
     share: float = 1.0,
 ) -> np.ndarray:
-    """Return the means of classes, (n_classes, d).
+    """Return the means of classes, (n_classes, d), see `ZeroShotClassifier`.
 
-    A class begins as the mean of its examples: its name and its labeled texts. Then, three
-    times, it becomes the mean of these, each counted as ten texts (a name as fewer, see
-    `_weight_of_names`), and of the texts without label that are nearest to it. Of these, only
-    the ``share`` that is nearest to the examples counts: the others may belong to no class.
+    ``codes`` are the classes of texts ``rows``. Each class has a text if ``names`` is None. Of
+    the texts without label, only the ``share`` that is nearest to the examples counts: the
+    others may belong to no class.
 
     Texts pull classes that are no topics, such as feelings, toward topics, and then many texts
     change their class. So the result lies between the first means and the last. The odds of
     the last are those that a text keeps its class rather than changes it, beyond chance, once
     for each round; `evidence` reduces them where texts are few.
-
-    ``codes`` are the classes of texts ``rows``. Each class has a text if ``names`` is None.
     """
     free = np.delete(texts, rows, axis=0)
     examples, weights = texts[rows], np.full(len(rows), WEIGHT)
@@ -87,12 +83,11 @@ def nearest_class(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
 def _weight_of_names(names: np.ndarray, labeled: np.ndarray, codes: np.ndarray) -> float:
     """Return the weight of a name compared with a labeled text.
 
-    A name such as "positive" may be far from the texts of its class. So each labeled text is
-    left out, and classified by the others with and without the names. The weight is the share
-    of the texts that only the names bring into their class, of those for which the names make a
-    difference, and of one more: without any difference, a name counts as a text. This is
-    multiplied by how well names alone classify these texts, beyond chance, over how well labels
-    alone do: labels that contradict good names mislead, and good labels outvote the names.
+    Each labeled text is left out, and classified by the others with and without the names. The
+    weight is the share of the texts that only the names bring into their class, of those for
+    which the names make a difference, and of one more. It is multiplied by how well names alone
+    classify these texts, beyond chance, over how well labels alone do: labels that contradict
+    good names mislead, and good labels outvote the names.
     """
     n_classes, counts = len(names), np.bincount(codes, minlength=len(names))
     if counts.min() == 0 or counts.max() == 1 or n_classes == 1:

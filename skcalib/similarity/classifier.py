@@ -1,6 +1,5 @@
 """ZeroShotClassifier: classes from their names, or from a few labels, and many texts."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -61,9 +60,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         Share of texts *like all fitted ones* that may get the label `other` because no class is
         similar to them. If a fifth of the fitted texts belong to no class, as in a log, it is
         that fifth and what you accept of the others: 0.25 for one in twenty. None assigns every
-        text to a class. With any rate, classes are learned from the nearest half of the texts
-        only, which also changes the classes of texts that are kept: from names alone, accuracy
-        changes by -3.7 to +15.0 points in ten cells of the page on classes.
+        text to a class. With a rate, classes are learned from the nearest half of the texts,
+        which also changes the classes of texts that are kept.
     other : object, default="other"
         Label of texts that belong to no class.
 
@@ -72,8 +70,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     classes_ : ndarray of shape (n_classes,)
         Labels, sorted.
     class_means_ : ndarray of shape (n_classes, 2 * d)
-        Means of vectors of unit length. Their first half is compared with the calibrated vector
-        of a text, and the second with the same smoothed. The score is the mean of both halves'
+        Means of unit vectors. Their first half is compared with the calibrated vector of a
+        text, and the second with the same smoothed. The score is the mean of both halves'
         ``x·μ - |μ|²/2``, which is greatest where the distance of x to μ is least.
     encoder_ : Pipeline
         From texts to calibrated vectors of width d, fitted.
@@ -91,33 +89,26 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
     Notes
     -----
-    **Whitening.** Its power is n / (n + 4), where n counts the name and the labeled texts of a
-    class, on average: along weak directions, a single text has more noise than signal, and the
-    mean of many has little.
-
-    **Classes.** The mean of the names' vectors is moved to that of the texts'. A class begins
-    as the mean of its name and its labeled texts. It is updated three times, to the mean of its
-    name and its labeled texts, each counted as ten texts, and of the texts without labels that
-    are nearest to it. A name counts less if labeled texts, each left out, are classified worse
-    with it or by names alone than by labels alone, and more if names alone are better. The more
-    texts change their class meanwhile, the less this counts: `class_means_` lie between the
-    first means and the last. With n texts and k classes, this counts n / (n + 100 k), and the
-    smoothing n / (n + 10 k). A distinct text counts once, and no order matters. With many
-    labels, a logistic regression on the vectors of `encoder_` is better.
+    **Classes.** The power of the whitening is n / (n + 4), where n counts the name and the
+    labeled texts of a class, on average. The mean of the names is moved to that of the texts. A
+    class begins as the mean of its name and its labeled texts. It is updated three times, to
+    the mean of these, each counted as ten texts, and of the texts without labels that are
+    nearest to it. The more texts change their class meanwhile, the less this counts; with n
+    texts and k classes n / (n + 100 k), and the smoothing n / (n + 10 k). A name counts less if
+    labeled texts, each left out, are classified worse with it or by names alone than by labels
+    alone, and more if names alone are better. A distinct text counts once, and no order
+    matters. With many labels, a logistic regression on the vectors of `encoder_` is better.
 
     **None of these.** Whether a text is `other` depends on two cosines with the mean of the
-    nearest class: one of calibrated vectors, and one of vectors before the calibration, which
-    removes what distinguishes another domain. Each is standardized over the fitted texts, and
-    their mean counts. The fitted texts are judged in ten folds, each by classes made without
-    it, and the threshold is a rank of their values.
-
-    With 100 texts or more, and as many as this needs (230 for 1 %), the rate holds for this fit
-    with a confidence of 0.9, and with fewer on average over fits. That is so for new values
-    that are drawn like these; judging in folds comes near to that, and simulations keep it.
-    Near-copies, whose cosine is 0.9 or more after the mean is subtracted, are judged together
-    and count as one. If texts come in groups that are less similar, more may be rejected. Texts
-    of another kind, such as those of users after a fit on a curated list, may be rejected twice
-    as often.
+    nearest class: of calibrated vectors, and of vectors before the calibration, which removes
+    what distinguishes another domain. Each is standardized over the fitted texts, and their
+    mean counts. The fitted texts are judged in ten folds, each by classes made without it, and
+    the threshold is a rank of their values. With 100 texts or more, and as many as this needs
+    (230 for 1 %), the rate holds for this fit with a confidence of 0.9, with fewer on average
+    over fits; simulations keep it. Near-copies (a cosine of 0.9 or more after the mean is
+    subtracted) count as one. If texts come in groups that are less similar, more may be
+    rejected; of texts of another kind, such as those of users after a fit on a curated list,
+    twice as many.
 
     **No content.** A text without content for the encoder (blank, only unknown tokens, or a
     zero vector) is left out of the fit, with a warning, and is similar to no class: `other`
@@ -181,24 +172,17 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
         Raises
         ------
-        TypeError, ValueError
-            If there are neither names nor labels, a label is none of the classes, labels are -1
-            and one other, the encoder gives two classes' names one vector, or there are fewer
-            than two distinct texts, or fewer than `rejection_rate` needs.
-
-        Warns
-        -----
-        UserWarning
-            If there is one class and no `rejection_rate`, so that every text is of this class.
+        ValueError
+            If there are neither names nor labels, a label is none of the classes, the encoder
+            gives two classes' names one vector, or there are too few texts.
         """
-        every_text = as_texts(X)
+        space, every_text = TextSpace(self.encoder), as_texts(X)
         described = {} if self.class_names is None else _described(self.class_names)
         known, labels = _known_labels(y, len(every_text), [*described])
         described = self._checked_classes(described, labels)
         texts, place = distinct_sorted(every_text)
         self._rank(len(texts))  # too few are refused before they are encoded
 
-        space = TextSpace(self.encoder)
         vectors = space.fit_vectors(texts)
         raw = vectors if self.rejection_rate is None else space.raw(texts, vectors)
         labeled = np.intersect1d(place[known], np.flatnonzero(vectors.any(axis=1)))
@@ -269,10 +253,10 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         """Probabilities of the classes: softmax of the scores over `temperature_`.
 
         The temperature makes labeled texts most probable, each scored by classes that were made
-        without it [1]_; a prior keeps it near 0.05, within a factor of two, if there are few.
-        Without two labels of some class it is 0.05, and the result is a score between 0 and 1
-        rather than a probability: names do not show how often they mislead. In any case it
-        holds for texts that belong to one of the classes, as often as among the labeled ones.
+        without it [1]_; a prior keeps it near 0.05 if there are few. Without two labels of some
+        class it is 0.05, and the result is no probability: names do not show how often they
+        mislead. It holds for texts that belong to one of the classes, as often as among the
+        labeled ones.
 
         Parameters
         ----------
@@ -289,7 +273,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         """
         return softmax(self._scores(X) / self.temperature_, axis=1)
 
-    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: ArrayLike) -> float:
         """Accuracy on the texts that have a label.
 
         Parameters
@@ -297,7 +281,6 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         X : texts of shape (n_texts,)
         y : array-like of shape (n_texts,)
             As in `fit`; texts without a label do not count.
-        sample_weight : array-like of shape (n_texts,), default=None
 
         Returns
         -------
@@ -309,11 +292,10 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         known, labels = _known_labels(y, len(texts), self.classes_.tolist())
         if not labels:
             return float("nan")
-        weights = None if sample_weight is None else np.asarray(sample_weight)[known]
         predicted = self.predict([texts[i] for i in known]).tolist()
         # One by one: an array of one dtype would cut labels that no class has, or round them.
         right = [label == expected for label, expected in zip(predicted, labels, strict=True)]
-        return float(np.average(right, weights=weights))
+        return float(np.mean(right))
 
     def _checked_classes(
         self, described: dict[Any, list[str]], labels: list[Any]
@@ -332,19 +314,13 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
                 f"There is only one class, {label!r:.60}, so every text gets it. Give another "
                 "class, or set a rejection_rate."
             )
-        labels_of([*described, *labels], "y, beside class_names,")
         if unknown := [label for label in labels if label not in described]:
-            encoded = (
-                " StackingClassifier and VotingClassifier encode labels as 0 to k - 1, in "
-                "their order: inside them give class_names as a mapping from these, such as "
-                "{0: 'animals', 1: 'music'}."
-            )
             raise ValueError(
                 f"y has the label {unknown[0]!r}, which is none of the classes "
                 f"{[*described]!r:.200}. Name it in class_names, or mark texts without a label "
-                f"by None.{encoded if isinstance(unknown[0], int) else ''}"
+                "by None. Inside a StackingClassifier or VotingClassifier, class_names maps 0 "
+                "to k - 1."
             )
-        labels_of([self.other], "other", missing=True)
         if self.rejection_rate is not None and self.other in [*described]:
             raise ValueError(
                 f"other={self.other!r} is also a class; expected a label that is no class, so "
@@ -385,12 +361,6 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
 
 def _described(class_names: Any) -> dict[Any, list[str]]:
     """Return the descriptions of each class, by its label, in the order of the labels."""
-    is_text = isinstance(class_names, str)
-    if hasattr(class_names, "fit") or (hasattr(class_names, "encode") and not is_text):
-        raise TypeError(
-            f"class_names is of type {type(class_names).__name__}; expected names of classes. "
-            "The encoder comes first: ZeroShotClassifier(encoder, class_names)."
-        )
     if not isinstance(class_names, Mapping):
         names = labels_of(class_names, "class_names")
         if twice := [name for name in names if names.count(name) > 1]:
@@ -399,23 +369,16 @@ def _described(class_names: Any) -> dict[Any, list[str]]:
     if not class_names:
         raise ValueError("class_names is empty. Give the name of at least one class.")
     described: dict[Any, list[str]] = {}
-    seen: dict[tuple[str, ...], Any] = {}
     for label in _in_order(labels_of([*class_names], "class_names")):
         given = plain(class_names[label])
-        several = isinstance(given, Sequence) and not isinstance(given, str)
-        texts = list(given) if several else [given]
+        is_one = isinstance(given, str) or not isinstance(given, Sequence)
+        texts = [given] if is_one else [*given]
         if not texts or not all(isinstance(text, str) and _words(text) for text in texts):
             raise ValueError(
                 f"class_names describes class {label!r:.60} by {class_names[label]!r:.60}; "
                 "expected a text that is not blank, or a list of such texts."
             )
-        described[label] = texts = [_words(text) for text in texts]
-        first = seen.setdefault(tuple(sorted(texts)), label)
-        if first != label:
-            raise ValueError(
-                f"class_names describes the classes {first!r:.60} and {label!r:.60} by the "
-                f"same words, {texts[0]!r:.60}. Describe them differently."
-            )
+        described[label] = [_words(text) for text in texts]
     return described
 
 
@@ -436,11 +399,7 @@ def _in_order(labels: Any) -> list[Any]:
 
 
 def _known_labels(y: Any, n_texts: int, classes: list[Any]) -> tuple[np.ndarray, list[Any]]:
-    """Return the rows with a label, and these labels.
-
-    A blank string is none, and -1 where all labels are integers, unless it is one of the
-    ``classes``. Labels among which -1 may be a class are refused if these are not known.
-    """
+    """Return the rows with a label, and these labels, by the rules of `fit`."""
     if y is None:
         return np.array([], int), []
     labels = labels_of(y, "y", missing=True)
@@ -464,10 +423,7 @@ def _known_labels(y: Any, n_texts: int, classes: list[Any]) -> tuple[np.ndarray,
 def _labeled_rows(
     rows: np.ndarray, labels: list[Any], classes: list[Any], is_nameless: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct rows that have a label, sorted, and the numbers of their classes.
-
-    A row of -1 is a text without content. Without names, each class needs a row.
-    """
+    """Return the distinct rows (-1 for no content) with a label, and their classes' numbers."""
     code = {label: i for i, label in enumerate(classes)}
     labeled = {(i, code[x]) for i, x in zip(rows.tolist(), labels, strict=True) if i >= 0}
     rows, codes = np.array(sorted(labeled), int).reshape(-1, 2).T
@@ -485,11 +441,7 @@ def _vectors_of_names(space: TextSpace, described: dict[Any, list[str]]) -> np.n
     if not texts:
         return None
     owner = np.repeat(np.arange(len(described)), [*map(len, described.values())])
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        vectors = space.vectors(texts)
-    for warning in caught:
-        warn(f"Of the names of the classes: {warning.message}", warning.category)
+    vectors = space.vectors(texts)
     if not (content := vectors.any(axis=1)).all():
         i = int(content.argmin())
         raise ValueError(
@@ -497,9 +449,9 @@ def _vectors_of_names(space: TextSpace, described: dict[Any, list[str]]) -> np.n
             "content for the encoder. Describe it by other words in class_names."
         )
     means = np.stack([vectors[owner == i].mean(axis=0) for i in range(len(described))])
-    labels, lengths = [*described], (means**2).sum(axis=1)
-    for i, (mean, length) in enumerate(zip(means, lengths, strict=True)):
-        same = ((means[:i] - mean) ** 2).sum(axis=1) <= 2 * (1 - EQUAL) * length
+    labels = [*described]
+    for i, mean in enumerate(means):
+        same = ((means[:i] - mean) ** 2).sum(axis=1) <= 2 * (1 - EQUAL) * (mean**2).sum()
         if same.any():
             raise ValueError(
                 f"The encoder gives the names of the classes {labels[same.argmax()]!r:.60} and "
@@ -561,9 +513,9 @@ def _temperature(pool: _Pool, rows: np.ndarray, codes: np.ndarray, share: float)
     """Return the temperature of the softmax of scores that fits the labels.
 
     Each labeled text is scored by classes that were made without it, if its class has another
-    one; at most a fifth of a class, or one text, is left out at a time. The likelihood is
-    multiplied by a log-normal prior: by scikit-learn's ``CalibratedClassifierCV(method=
-    "temperature")``, a few texts that are all correct would have a temperature near zero.
+    one. The likelihood is multiplied by a log-normal prior: by scikit-learn's
+    ``CalibratedClassifierCV(method="temperature")``, a few texts that are all correct would
+    have a temperature near zero.
     """
     n, of_class, of_text = len(pool.texts), np.bincount(codes)[codes], np.bincount(rows)[rows]
     judged = np.flatnonzero((of_class > 1) & (of_text == 1))
@@ -590,10 +542,7 @@ def _temperature(pool: _Pool, rows: np.ndarray, codes: np.ndarray, share: float)
 
 
 def _near_copies(vectors: np.ndarray) -> np.ndarray:
-    """Return the group of each vector, from 0: near-copies, also by way of others.
-
-    If all are near-copies of one text, each is a group, since nothing else distinguishes them.
-    """
+    """Return the group of each vector: near-copies, also by way of others, unless all are."""
     unit = unit_rows(vectors - vectors.mean(axis=0))[0].astype(np.float32)
     groups, n = np.arange(len(unit)), len(unit)
     for i, j, _ in above(unit, NEAR):  # one block after the other, as copies make many pairs
@@ -642,16 +591,15 @@ def _best_cosines(
     """Return the largest cosines of each text to a class mean, calibrated and raw, (n, 2).
 
     Unlike a score, they are small for a text like none of the classes, also if a mean is short.
-    Of ``texts`` and ``means`` the first half counts, without the smoothing.
     """
-    width = texts.shape[1] // 2
+    width = texts.shape[1] // 2  # without the smoothing
     pairs = (texts[:, :width], means[:, :width]), (raw, of_raw)
     cosines = [(unit_rows(x)[0] @ unit_rows(y)[0].T).max(axis=1) for x, y in pairs]
     return np.column_stack(cosines)
 
 
 def _mean_and_scale(cosines: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return means and standard deviations; texts without a class to compare with are out."""
+    """Return means and standard deviations of texts that have a class to compare with."""
     known = cosines[np.isfinite(cosines[:, 0])]
     deviation = known.std(axis=0)
     return known.mean(axis=0), np.where(deviation > 0, deviation, 1.0)

@@ -89,11 +89,7 @@ class PairCounts:
 
 
 def count_pairs(rows: np.ndarray, columns: np.ndarray | None = None) -> PairCounts:
-    """Count the cosines of all rows with all columns, or of all pairs of rows.
-
-    Rows and columns are float64 and of unit length.
-    """
-    # Each pair of rows once.
+    """Count the cosines of unit rows with all unit columns, or of each pair of rows once."""
     of_blocks = (cosines[np.isfinite(cosines)] for _, _, cosines in blocks(rows, columns))
     counted = (PairCounts.of(pairs) for pairs in of_blocks if len(pairs))
     return reduce(PairCounts.plus, counted)

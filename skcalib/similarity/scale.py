@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import reduce
 from itertools import product
 from math import ceil, sqrt
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -20,18 +20,12 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import VersionedState, from_scratch, warn
-from skcalib.compat import Interval, _fit_context, check_rate
+from skcalib.compat import Interval, StrOptions, _fit_context, validate_params
 from skcalib.cosines import SLACK, best_of_others
 from skcalib.encoders.pipelines import as_encoder, before_calibration
-from skcalib.inputs.containers import first_text, refuse_rows, unmasked
+from skcalib.inputs.containers import first_text, refuse_rows
 from skcalib.inputs.texts import distinct_texts
-from skcalib.inputs.vectors import (
-    check_finite,
-    checked_rows,
-    refuse_similarities,
-    unit_rows,
-    warn_of_silent,
-)
+from skcalib.inputs.vectors import checked_rows, unit_rows, warn_of_silent
 from skcalib.similarity.null import FEWEST_PAIRS, PairCounts, count_pairs, distinct
 from skcalib.similarity.space import vectors_of
 from skcalib.statistics.conformal import confidence_for, n_above, n_needed
@@ -47,6 +41,8 @@ FOLDS = 5
 # is its own, cosines of new ones are 1 / (1 - h) times as large, and exp(2.33² h) is 1.2.
 ENOUGH = 30
 FEWEST = 10  # vectors whose mean is not zero by symmetry
+RATE = Interval(Real, 0, 1, closed="neither")
+PER = StrOptions({"pair", "query"})
 
 
 class SimilarityScale(VersionedState, BaseEstimator):
@@ -65,19 +61,16 @@ class SimilarityScale(VersionedState, BaseEstimator):
         are, if no calibration was fitted on them. The pairs that a calibration was fitted on
         are less similar than new ones, so pairs are counted that were left out of its fit.
     n_pairs : int, default=10_000_000
-        Number of pairs to count, by default those of 4,473 texts drawn at random.
+        Number of pairs to count, 10 at least; by default those of 4,473 texts drawn at random.
 
     Attributes
     ----------
     encoder_ : estimator or None
         The encoder, fitted on all texts.
-    n_pairs_ : int
-        Number of pairs counted.
-    n_queries_ : int
-        Number of queries whose best document was counted.
+    n_pairs_, n_queries_ : int
+        Numbers of pairs, and of queries whose best document was counted.
     n_features_in_, feature_names_in_
-        Number of features seen during fit, and their names when all are strings. Only of
-        vectors.
+        Of vectors: number of features seen during fit, and their names when all are strings.
 
     See Also
     --------
@@ -87,20 +80,15 @@ class SimilarityScale(VersionedState, BaseEstimator):
     -----
     **Per pair**, rates hold on average over fits. Of nine in ten fits on real texts, the rate
     was at most 1.5 times the promise with 200 texts, and 1.35 times with 1,000. Rates below
-    ``10 / n_pairs_`` are refused: no tail that we fitted to larger rates was within a factor of
-    two of the counted ones in nine of ten sets.
+    ``10 / n_pairs_`` are refused.
 
     **Per query**, rates hold for any number of queries (conformal prediction [1]_) if the
     `unanswerable` ones are like future queries, and no document answers them. If some are
     answered, the threshold is stricter. On average over fits they hold with ``1 / rate - 1``
     queries; for the fit at hand, with a confidence of 0.9, they need 230 queries for 1 % and 45
-    for 5 %.
-
-    Without such queries, the documents stand in for them, which is right if queries are like
-    documents. The most similar documents are often each other's best, so that a new one makes
-    two pass, and rates need about twice as many. With a confidence, the rate is below the
-    promise on average: of 10 % with 100 documents it was 3 to 4 % in simulations, and of 5 %
-    with 500 documents 3 %.
+    for 5 %. Without such queries, the documents stand in for them, which is right if queries
+    are like documents. The most similar documents are often each other's best, so that a new
+    one makes two pass, and rates need about twice as many.
 
     References
     ----------
@@ -109,28 +97,19 @@ class SimilarityScale(VersionedState, BaseEstimator):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from skcalib import SimilarityScale
-    >>> X = np.random.default_rng(0).normal(size=(2000, 16))
-    >>> scale = SimilarityScale().fit(X)
-    >>> threshold = scale.threshold(1e-3)
-    >>> bool(scale.p_value(threshold) <= 1e-3)
-    True
-
-    Of texts; `BiEncoder` has the cosines of pairs:
-
-    >>> from skcalib import BertEncoder, Whitening
-    >>> from skcalib.datasets import load_questions
     >>> from sklearn.pipeline import make_pipeline
+    >>> from skcalib import BertEncoder, SimilarityScale, Whitening
+    >>> from skcalib.datasets import load_questions
     >>> encoder = make_pipeline(BertEncoder("minilm"), Whitening(power="auto"))
     >>> scale = SimilarityScale(encoder).fit(load_questions().data)
-    >>> bool(0.3 < scale.threshold(0.01) < 0.9)
+    >>> threshold = scale.threshold(0.01)
+    >>> bool(scale.p_value(threshold) <= 0.01)
     True
     """
 
     _parameter_constraints = {
         "encoder": "no_validation",  # `as_encoder` checks it, or scikit-learn's clone
-        "n_pairs": [Interval(Integral, 1, None, closed="left")],
+        "n_pairs": [Interval(Integral, FEWEST_PAIRS, None, closed="left")],
     }
 
     # Data of the fit, which no pipeline passes on.
@@ -160,12 +139,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
         Returns
         -------
         self : SimilarityScale
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `X` has no encoder for its texts, or fewer than two different rows, or `y` has
-            texts or vectors.
         """
         refuse_rows(
             self, y, "Pass queries that no text of X answers as fit(X, unanswerable=queries)."
@@ -200,22 +173,18 @@ class SimilarityScale(VersionedState, BaseEstimator):
             texts = distinct_texts(X)
             self.encoder_ = encoder.fit(texts, None)  # a FrozenEstimator wants a y
             first, calibration = before_calibration(encoder, texts[0])
-            return _distinct_content(vectors_of(first, texts, warns=True), 2), calibration
+            return _distinct_content(vectors_of(first, texts), texts, least=2), calibration
         X = checked_rows(self, X, reset=True, ensure_min_samples=2)
-        refuse_similarities(X)
-        rows = _distinct_content(X, 2)
-        warn_of_silent(~X.any(axis=1))
+        rows = _distinct_content(X, least=2)
         self.encoder_ = None if encoder is None else encoder.fit(rows, None)
         return rows, encoder
 
     def _rows_of_queries(self, queries: Any) -> np.ndarray:
         """Return distinct queries in the space of the encoder."""
         if self._is_of_texts:
-            texts = distinct_texts(queries)
-            return _distinct_content(vectors_of(self.encoder_, texts, warns=True))
-        X = checked_rows(self, queries, reset=False)
-        rows = _distinct_content(X)
-        warn_of_silent(~X.any(axis=1))
+            texts = distinct_texts(queries, "unanswerable")
+            return _distinct_content(vectors_of(self.encoder_, texts), texts)
+        rows = _distinct_content(checked_rows(self, queries, reset=False))
         return _mapped(self.encoder_, rows)
 
     def _count_left_out(self, X: np.ndarray, calibration: Any) -> Self:
@@ -226,16 +195,25 @@ class SimilarityScale(VersionedState, BaseEstimator):
                 f"leaves out two fifths of them; expected {FOLDS} or more, better some hundred."
             )
         drawn = np.random.default_rng(0).permutation(len(X))[: self._n_texts]
+        folds = [drawn[k::FOLDS] for k in range(FOLDS)]
         counts, best = [], []
-        for one, other, is_first, fitted in _left_out(calibration, X[drawn]):
-            rows, columns = (
-                unit_rows(_mapped(fitted, X[drawn[fold]]))[0] for fold in (one, other)
-            )
+        for k, step in product(range(FOLDS), range(1, FOLDS // 2 + 1)):  # each pair once
+            one, other = folds[k], folds[(k + step) % FOLDS]
+            kept = drawn[~np.isin(drawn, [*one, *other])]
+            try:
+                fitted = clone(calibration).fit(X[kept], None)
+            except Exception as error:
+                error.add_note(
+                    f"SimilarityScale fits the calibration on three fifths of {len(drawn)} "
+                    "vectors and counts pairs of the others. Give more vectors, or a "
+                    "FrozenEstimator of a calibration that was fitted on others."
+                )
+                raise
+            rows, columns = (unit_rows(_mapped(fitted, X[fold]))[0] for fold in (one, other))
             counts.append(count_pairs(rows, columns))
-            if is_first:
+            if step == 1:
                 counts += [count_pairs(rows)] if len(rows) > 1 else []
-                queries = rows.astype(np.float32)
-                best.append(best_of_others(queries, drawn[one], _mapped(fitted, X)))
+                best.append(best_of_others(rows.astype(np.float32), one, _mapped(fitted, X)))
         pair = reduce(PairCounts.plus, counts)
         return self._keep(pair, PairCounts.of(np.concatenate(best), MUTUAL))
 
@@ -249,6 +227,14 @@ class SimilarityScale(VersionedState, BaseEstimator):
         """Number of texts that have `n_pairs` pairs."""
         return int(np.sqrt(2 * self.n_pairs)) + 1
 
+    @validate_params(
+        {
+            "false_positive_rate": [RATE],
+            "per": [PER],
+            "confidence": [RATE, StrOptions({"auto"}), None],
+        },
+        prefer_skip_nested_validation=True,
+    )
     def threshold(
         self,
         false_positive_rate: float = 0.01,
@@ -275,7 +261,8 @@ class SimilarityScale(VersionedState, BaseEstimator):
         similarity : float
             The smallest that keeps the rate. Pairs at least as similar count as related.
         """
-        rate, counts = check_rate(false_positive_rate, "threshold"), self._counted(per)
+        check_is_fitted(self)
+        rate, counts = false_positive_rate, self._counts[per]
         if per == "pair":
             # Of n texts, n (n - 1) / 2 pairs are counted, at most n_pairs.
             needed = n_needed(rate, FEWEST_PAIRS)
@@ -285,12 +272,11 @@ class SimilarityScale(VersionedState, BaseEstimator):
             return float(counts.threshold(rate))
         if confidence == "auto":
             confidence = confidence_for(counts.n, rate, counts.new)
-        elif confidence is not None:
-            check_rate(confidence, "threshold", "confidence")
         kind = "unanswerable queries" if counts.new == 1 else "texts"
         most = n_above(counts.n, rate, kind, new=counts.new, confidence=confidence)
         return float(counts.threshold((most + counts.new) / (counts.n + 1)))
 
+    @validate_params({"per": [PER]}, prefer_skip_nested_validation=True)
     def p_value(
         self,
         similarity: ArrayLike,
@@ -312,15 +298,14 @@ class SimilarityScale(VersionedState, BaseEstimator):
             ``(1 + counted pairs that are at least as similar) / (1 + n_pairs_)``, on average
             over fits. Per query, without queries, the first 1 is a 2, see Notes.
         """
-        counts = self._counted(per)
-        similarity = np.asarray(unmasked(similarity), dtype=np.float64)
-        check_finite(similarity, "similarity")
-        if (beyond := np.abs(similarity) > 1 + SLACK).any():
+        check_is_fitted(self)
+        similarity = np.asarray(similarity, dtype=np.float64)
+        if not (possible := np.abs(similarity) <= 1 + SLACK).all():
             raise ValueError(
-                f"similarity has {similarity[beyond].flat[0]:g}; expected cosines, from -1 to "
-                "1. Compute them from vectors of unit length."
+                f"similarity has {similarity[~possible].flat[0]:g}; expected cosines, from -1 "
+                "to 1. Compute them from vectors of unit length."
             )
-        return counts.p_value(similarity)
+        return self._counts[per].p_value(similarity)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the p-values as plain lists, for JSON, a server and other languages.
@@ -331,40 +316,24 @@ class SimilarityScale(VersionedState, BaseEstimator):
             For "pair" and for "query" the number counted, ``n``, and two lists: ``similarity``,
             ascending, and ``p_value``. The p-value of a cosine is that of the last similarity
             that is not larger (1 below the first); it is at most 2 % too large.
-
-        Examples
-        --------
-        >>> import bisect, json
-        >>> import numpy as np
-        >>> from skcalib import SimilarityScale
-        >>> X = np.random.default_rng(0).normal(size=(1000, 16))
-        >>> scale = SimilarityScale().fit(X)
-        >>> table = json.loads(json.dumps(scale.to_dict()))["pair"]
-        >>> row = bisect.bisect(table["similarity"], 0.7) - 1
-        >>> bool(np.isclose(table["p_value"][row], scale.p_value(0.7), rtol=0.02))
-        True
         """
-        return {per: self._counted(per).table() for per in ("pair", "query")}
-
-    def _counted(self, per: str) -> PairCounts:
         check_is_fitted(self)
-        if per not in ("pair", "query"):
-            raise ValueError(
-                f"SimilarityScale got per={per!r}; expected per='pair' or per='query'."
-            )
-        return self._counts[per]
+        return {per: counts.table() for per, counts in self._counts.items()}
 
 
-def _distinct_content(X: np.ndarray, least: int = 1) -> np.ndarray:
+def _distinct_content(
+    X: np.ndarray, texts: Sequence[str] = (), *, least: int = 1
+) -> np.ndarray:
     """Leave out zero vectors, which are similar to nothing, and copies."""
-    content = X.any(axis=1)
-    rows = X if content.all() else X[content]
+    silent = ~X.any(axis=1)
+    rows = X[~silent]
     rows = distinct(rows) if len(rows) else rows
     if len(rows) < least:
         raise ValueError(
             f"SimilarityScale got {len(rows)} vectors that differ and are not zero; expected "
             f"{least} or more. Give more texts."
         )
+    warn_of_silent(silent, texts)
     return rows
 
 
@@ -403,18 +372,3 @@ def _mapped(calibration: Any, X: np.ndarray) -> np.ndarray:
         return X
     with config_context(transform_output="default"):
         return np.asarray(calibration.transform(X))
-
-
-def _left_out(
-    calibration: Any, X: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray, bool, Any]]:
-    """Yield the places of two folds of rows, and the calibration fitted on the others.
-
-    Each pair of folds comes once. The third is whether the first fold comes for the first time.
-    There are at least as many rows as folds, in random order.
-    """
-    folds = [np.arange(k, len(X), FOLDS) for k in range(FOLDS)]
-    for k, step in product(range(FOLDS), range(1, FOLDS // 2 + 1)):
-        one, other = folds[k], folds[(k + step) % FOLDS]
-        kept = np.delete(X, np.concatenate([one, other]), axis=0)
-        yield one, other, step == 1, clone(calibration).fit(kept, None)

@@ -1,11 +1,6 @@
-"""SearchEncoder: cosines after most of each side's mean is subtracted, and pieces of words.
+"""SearchEncoder: score = unit(q - 0.75 μ) . unit(d - 0.75 m) + 0.4 t(q) . t(d).
 
-::
-
-    score = unit(q - 0.75 μ) . unit(d - 0.75 m) + 0.4 t(q) . t(d)
-
-Here q and d are the unit vectors of a query and a document, μ and m the means of each side, and
-t(.) is the TF-IDF of pieces of words (`n_grams`).
+q and d are unit vectors of query and document, μ and m the means of each side, t is TF-IDF.
 """
 
 from numbers import Integral, Real
@@ -48,16 +43,20 @@ class DenseSparse(NamedTuple):
     """Two vectors of each text. A score is the sum of their inner products."""
 
     dense: np.ndarray  # (n_texts, d), float32
-    sparse: csr_matrix  # (n_texts, n_terms), float32
+    sparse: csr_matrix | None  # (n_texts, n_terms), float32; None if vectors are compared alone
 
 
 class SearchEncoder(TextInput, VersionedState, BaseEstimator):
     """Search documents with queries by vectors and words.
 
-    Queries and documents are different kinds of text, so the vectors of each kind have their
-    own mean. A sample of queries without judgments, the bank, shows the mean of queries. Most
-    of each mean is subtracted. To the cosine of the rest, the similarity of the words is added,
-    which finds names and codes that vectors do not see.
+    The score of a query and a document is::
+
+        unit(q - 0.75 μ) . unit(d - 0.75 m) + lexical_weight t(q) . t(d)
+
+    with unit vectors q and d, the means μ of queries and m of documents, and unit vectors t(.)
+    of TF-IDF of pieces of words (2 to 4 characters within words, sublinear). Queries and
+    documents are different kinds of text, so each side has its own mean. Words find names and
+    codes that vectors do not see.
 
     Parameters
     ----------
@@ -70,7 +69,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         Encoder of the queries, such as ``BertEncoder(model, prompt="query: ")``. The later
         steps of an `encoder` that is a pipeline follow it. None uses `encoder`.
     lexical_weight : float, default=0.4
-        Weight of the words, relative to the cosine of the vectors. 0 compares vectors alone.
+        Weight of the words. 0 compares vectors alone.
 
     Attributes
     ----------
@@ -79,12 +78,11 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
     words_ : csc_matrix of shape (n_documents, n_terms), float32, or None
         Their sparse vectors; None if only vectors are compared.
     vectorizer_ : TfidfVectorizer or None
-        Fitted on the documents of `fit`. Pieces that are new in later documents do not count.
+        Fitted on the documents of `fit`; pieces that only later documents have do not count.
     document_shift_, query_shift_ : ndarray of shape (d,), float64
-        What is subtracted from the unit vectors of documents and of queries: three quarters of
-        their means.
+        0.75 m and 0.75 μ.
     n_queries_ : int
-        Number of distinct queries with content in the bank; 0 without queries.
+        Number of distinct queries with content in the bank.
     n_features_in_, feature_names_in_
         Of vectors: number of features seen during fit, and their names when all are strings.
 
@@ -95,23 +93,15 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
 
     Notes
     -----
-    The score of a query and a document is::
-
-        unit(q - 0.75 μ) . unit(d - 0.75 m) + lexical_weight t(q) . t(d)
-
-    with unit vectors q and d, the means μ of the queries and m of the documents, and unit
-    vectors t(.) of TF-IDF of pieces of words (2 to 4 characters within words, sublinear). Both
-    terms are inner products, so any index of dense and sparse vectors adds them, and `vectors_`
-    alone is what an index of vectors takes.
+    Both terms are inner products, so any index of dense and sparse vectors adds them, and
+    `vectors_` alone is what an index of vectors takes.
 
     With N documents d and n distinct queries b in the bank, ``m = sum(d) / (N + 10)`` and ``μ =
     (sum(b) + 10 m) / (n + 10)``. So few texts change little, a hundred queries show their mean,
     and without a bank μ is m.
 
-    Documents have row numbers that never change. `add` appends documents, whose rows follow
-    the others, and `remove` leaves a gap: a removed row is never found again, and no other
-    document gets its number. Only a new `fit` numbers documents anew. Means and pieces of words
-    are those of the fit.
+    A row number never changes: `add` appends documents, and `remove` leaves a gap. Only a new
+    `fit` numbers documents anew, and learns means and pieces of words again.
 
     A text without content for the encoder (blank, only unknown tokens) and a zero vector are
     never found as documents, and find nothing as queries.
@@ -156,27 +146,16 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         Parameters
         ----------
         X : texts of shape (n_documents,), or vectors of shape (n_documents, n_features)
-            Documents that are searched: texts with an `encoder`, vectors without.
+            Texts with an `encoder`, vectors without; two or more with content.
         y : None
             Ignored. Texts and vectors are refused.
         queries : texts of shape (n_queries,), or vectors, default=None
-            The bank: real queries like the future ones, a few hundred. Nobody needs to know
-            which documents answer them.
+            The bank: real queries like the future ones, a few hundred, without judgments. A
+            warning says if most of them are documents.
 
         Returns
         -------
         self : SearchEncoder
-
-        Raises
-        ------
-        TypeError, ValueError
-            If there are fewer than two documents with content, or no query with content, if
-            queries come as `y`, or with another width.
-
-        Warns
-        -----
-        UserWarning
-            If most queries are documents.
         """
         advice = "Pass a sample of queries by name: fit(documents, queries=past_queries)."
         refuse_rows(self, y, advice)
@@ -190,11 +169,9 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
                 "SearchEncoder got a query_encoder but no encoder; expected both, or neither. "
                 "Set the encoder of the documents, too, and pass texts."
             )
-        encoder = (
-            None
-            if self.encoder is None
-            else of_side(clone(as_encoder(self.encoder)), "document")
-        )
+        encoder = self.encoder
+        if encoder is not None:
+            encoder = of_side(clone(as_encoder(encoder)), "document")
         self._documents = TextSpace(encoder)
         unit, texts = self._documents.unit_of(self, X, fit=True)
         has_content = np.any(unit, axis=1)
@@ -217,9 +194,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         return unit
 
     def add(self, X: Any) -> np.ndarray:
-        """Add documents to those that are searched.
-
-        Each call copies the index, so add many documents together.
+        """Add documents. Each call copies the index, so add many together.
 
         Parameters
         ----------
@@ -244,14 +219,12 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         return np.arange(first, len(self.vectors_))
 
     def remove(self, rows: Any) -> Self:
-        """Remove documents: they are never found again, and their vectors become zero.
-
-        Each call copies the index, so remove many documents together.
+        """Remove documents. Each call copies the index, so remove many together.
 
         Parameters
         ----------
         rows : array-like of shape (n_removed,), int
-            Row numbers. Those of other documents do not change.
+            Row numbers. These documents are never found again, and their vectors become zero.
 
         Returns
         -------
@@ -259,15 +232,10 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         """
         check_is_fitted(self)
         rows, n = np.asarray(rows), len(self.vectors_)
-        if rows.ndim != 1 or (rows.dtype.kind not in "iu" and rows.size):
-            raise TypeError(
-                f"rows is an array of shape {rows.shape} and dtype {rows.dtype}; expected a "
-                "list of row numbers, as `add` and `kneighbors` return them."
-            )
-        if rows.size and not 0 <= rows.min() <= rows.max() < n:
+        if rows.size and not (rows.dtype.kind in "iu" and 0 <= rows.min() <= rows.max() < n):
             raise ValueError(
-                f"rows has numbers from {rows.min()} to {rows.max()}; expected 0 to {n - 1}, "
-                f"for {n} documents."
+                f"rows has {rows.tolist()!r:.60}; expected row numbers from 0 to {n - 1}, as "
+                "`add` and `kneighbors` return them."
             )
         is_found = self._is_found.copy()
         is_found[rows.astype(int)] = False
@@ -290,8 +258,8 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         scores : ndarray of shape (n_queries, n_neighbors), float64
             In decreasing order; fewer columns if there are fewer rows.
         rows : ndarray of shape (n_queries, n_neighbors), int
-            Row numbers of the documents. -1, with the score -1, where no document is found: for
-            a query without content, and after the last document.
+            Row numbers. -1, with the score -1, where no document is found: for a query without
+            content, and after the last document.
         """
         check_is_fitted(self)
         check_scalar(n_neighbors, "n_neighbors", Integral, min_val=1)
@@ -313,9 +281,8 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
             `dense` is returned alone, not as a pair.
         """
         check_is_fitted(self)
-        unit, texts = self._documents.unit_of(self, X, warns=True)
-        dense, sparse = self._as_documents(unit, texts)
-        return dense if sparse is None else DenseSparse(dense, sparse)
+        encoded = self._as_documents(*self._documents.unit_of(self, X, warns=True))
+        return encoded.dense if encoded.sparse is None else encoded
 
     def encode_query(self, X: Any) -> Any:
         """Encode queries for another index.
@@ -329,13 +296,12 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         dense : ndarray of shape (n_queries, d), float32
             Of unit length, or zero for queries without content.
         sparse : csr_matrix of shape (n_queries, n_terms), float32
-            Of the length `lexical_weight`, or zero without known pieces of words. The sum of
-            both inner products with a document is its score. If only vectors are compared,
-            `dense` is returned alone, not as a pair.
+            Of the length `lexical_weight`, or zero without known pieces of words, so that a
+            score is the sum of both inner products. Left out as in `encode_document`.
         """
         check_is_fitted(self)
-        dense, sparse = self._as_queries(*self._queries.unit_of(self, X))
-        return dense if sparse is None else DenseSparse(dense, sparse)
+        encoded = self._as_queries(*self._queries.unit_of(self, X))
+        return encoded.dense if encoded.sparse is None else encoded
 
     @property
     def words_(self) -> Any:
@@ -345,16 +311,13 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
 
     @property
     def document_pipeline_(self) -> Pipeline:
-        """Fitted steps from documents to their dense vectors, for exports.
-
-        Texts without content are vectors like others there.
-        """
+        """Fitted steps from documents, all as if with content, to vectors, for exports."""
         check_is_fitted(self)
         return self._pipeline(self._documents, self.document_shift_)
 
     @property
     def query_pipeline_(self) -> Pipeline:
-        """Fitted steps from queries to their dense vectors, for exports."""
+        """Fitted steps from queries, all as if with content, to vectors, for exports."""
         check_is_fitted(self)
         return self._pipeline(self._queries, self.query_shift_)
 
@@ -396,16 +359,16 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
             )
         return unit
 
-    def _as_documents(self, unit: np.ndarray, texts: Any) -> tuple[np.ndarray, Any]:
-        """Return the dense and the sparse vectors of documents from unit vectors and texts."""
-        return shifted(unit, self.document_shift_), self._words(unit, texts)
+    def _as_documents(self, unit: np.ndarray, texts: Any) -> DenseSparse:
+        """Return both vectors of each document from its unit vector and its text."""
+        return DenseSparse(shifted(unit, self.document_shift_), self._words(unit, texts))
 
-    def _as_queries(self, unit: np.ndarray, texts: Any) -> tuple[np.ndarray, Any]:
+    def _as_queries(self, unit: np.ndarray, texts: Any) -> DenseSparse:
         """Return those of queries."""
         words = self._words(unit, texts)
         if words is not None:
             words = words * np.float32(self.lexical_weight)
-        return shifted(unit, self.query_shift_), words
+        return DenseSparse(shifted(unit, self.query_shift_), words)
 
     def _words(self, unit: np.ndarray, texts: Any) -> csr_matrix | None:
         """Return the sparse vectors of texts, zero for texts without content."""

@@ -14,23 +14,13 @@ from skcalib.calibration.whitening import Whitening
 from skcalib.encoders.pipelines import as_encoder, before_calibration, encode, is_frozen
 from skcalib.inputs.containers import first_text
 from skcalib.inputs.texts import as_texts
-from skcalib.inputs.vectors import (
-    check_vectors,
-    checked_rows,
-    refuse_similarities,
-    unit_vectors,
-    warn_of_silent,
-)
+from skcalib.inputs.vectors import check_vectors, checked_rows, unit_vectors, warn_of_silent
 
 
 def vectors_of(
     encoder: Any, texts: list[str], *, fit: bool = False, warns: bool = False
 ) -> np.ndarray:
-    """Return the vectors of texts, zero for texts without content, see `encode`.
-
-    With ``fit``, the encoder is fitted on the texts; with ``warns``, those without content are
-    named in a warning.
-    """
+    """Return the vectors of texts, zero for texts without content, which may be warned of."""
     vectors, silent = encode(encoder, texts, fit=fit)
     if warns:
         warn_of_silent(silent, texts)
@@ -44,18 +34,18 @@ class Flattening(Whitening):
 
 
 class TextSpace:
-    """The space of an encoder of texts and, if it is asked for, of a whitening behind it.
+    """The space of a clone of any encoder of texts, or of vectors if it is None.
 
-    ``encoder`` is any encoder of texts, see `as_encoder`, of which a clone is fitted, or None
-    for vectors. Texts without content have zero vectors.
+    A whitening may follow it. Texts without content have zero vectors.
     """
+
+    _parts: tuple[Pipeline, Pipeline | None]  # before the calibration, and it
 
     def __init__(self, encoder: Any):
         self.encoder = None if encoder is None else clone(as_encoder(encoder))
         self.width = 0  # of vectors, see `unit_of`
         self._whitening: Whitening | None = None
         self._map: LinearMap | None = None  # of the whitening
-        self._parts: tuple[Pipeline, Pipeline | None] | None = None
 
     def unit_of(
         self,
@@ -66,11 +56,7 @@ class TextSpace:
         fit: bool = False,
         warns: bool = False,
     ) -> tuple[np.ndarray, list[str] | None]:
-        """Return unit vectors of an estimator's texts or vectors, float32, and these texts.
-
-        With ``fit``, the encoder is fitted on texts, or the width of vectors is learned. Errors
-        call the input by ``name``.
-        """
+        """Return unit vectors of an estimator's texts or vectors, float32, and these texts."""
         if self.encoder is not None:
             texts = as_texts(X, name)
             unit = unit_vectors(vectors_of(self.encoder, texts, fit=fit, warns=fit or warns))
@@ -91,9 +77,7 @@ class TextSpace:
                     f"{name} has {X.shape[1]} features, but X has {self.width}. Encode "
                     "both by the same model, or by two whose vectors are comparable."
                 )
-        if fit:
-            refuse_similarities(X)
-            self.width = X.shape[1]
+        self.width = X.shape[1]
         unit = unit_vectors(X)
         if fit or warns:
             warn_of_silent(~unit.any(axis=1))
@@ -104,10 +88,7 @@ class TextSpace:
         return vectors_of(self.encoder, texts, fit=True, warns=True).astype(np.float64)
 
     def whiten(self, vectors: np.ndarray, *, power: float | str = "auto") -> np.ndarray:
-        """Fit a whitening on vectors of `fit_vectors`, unless the encoder has a calibration.
-
-        Return the vectors in the new space.
-        """
+        """Fit a whitening, unless the encoder calibrates; return the vectors in its space."""
         content = vectors[vectors.any(axis=1)]
         if not len(content) or (content == content[0]).all():
             raise ValueError(
@@ -126,24 +107,18 @@ class TextSpace:
 
     def raw(self, texts: list[str], vectors: np.ndarray) -> np.ndarray:
         """Return fitted texts before their calibration; `fit_vectors` returned ``vectors``."""
-        head, later = self._cut(texts[0])
+        self._parts = head, later = before_calibration(self.encoder, texts[0])
         return vectors if later is None else vectors_of(head, texts).astype(np.float64)
 
     def both(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the vectors of texts before the steps that calibrate them, and after."""
-        head, later = self._cut(texts[0])
+        head, later = self._parts
         before = after = vectors_of(head, texts).astype(np.float64)
         if later is not None:
             with config_context(transform_output="default"):
                 after = np.asarray(later.transform(before), np.float64)
         silent = np.logical_not(before.any(axis=1) & after.any(axis=1))
         return _zero(silent, before), self._mapped(_zero(silent, after))
-
-    def _cut(self, text: str) -> tuple[Pipeline, Pipeline | None]:
-        """Cut the encoder where its vectors are calibrated; once, since that runs it."""
-        if self._parts is None:
-            self._parts = before_calibration(self.encoder, text)
-        return self._parts
 
     def _mapped(self, vectors: np.ndarray) -> np.ndarray:
         """Return whitened vectors; zero vectors stay zero."""

@@ -74,15 +74,6 @@ def test_smoothing_text_is_no_neighbor_of_itself_but_an_equal_one_is(X):
     assert np.abs(once - twice[:600]).max() > 0.1
 
 
-def test_partial_fit_adds_texts(X, new):
-    whole = NeighborSmoothing().fit(X)
-    parts = NeighborSmoothing()
-    for part in np.split(X, [1, 200]):
-        parts.partial_fit(part)
-    assert_array_equal(parts.transform(new), whole.transform(new))
-    assert len(parts.fit(X[:300]).vectors_) == 300  # begins anew
-
-
 @pytest.mark.parametrize(
     "search",
     [
@@ -92,8 +83,8 @@ def test_partial_fit_adds_texts(X, new):
     ],
 )
 def test_any_search_for_neighbours_gives_the_vectors_of_the_exact_one(X, new, search):
-    exact = NeighborSmoothing().fit(X[:300]).partial_fit(X[300:])
-    smoothing = NeighborSmoothing(neighbors=search).fit(X[:300]).partial_fit(X[300:])
+    exact = NeighborSmoothing().fit(X)
+    smoothing = NeighborSmoothing(neighbors=search).fit(X)
     assert_allclose(smoothing.transform(new), exact.transform(new), atol=1e-6)
     assert_allclose(smoothing.fit_transform(X), exact.transform(X), atol=1e-6)
     assert not hasattr(search, "n_samples_fit_")  # cloned
@@ -222,4 +213,3 @@ def test_more_neighbors_than_texts_warn(X):
     with pytest.warns(UserWarning, match=r"n_neighbors=600, but each text has 599 others"):
         NeighborSmoothing(600).fit(X)
     NeighborSmoothing(599).fit(X)
-    NeighborSmoothing(30).partial_fit(X[:20]).partial_fit(X)

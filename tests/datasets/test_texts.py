@@ -22,7 +22,6 @@ def test_every_text_has_a_label_with_a_name(load):
     assert {type(text) for text in bunch.data} == {str}
     assert bunch.data.shape == bunch.target.shape
     assert set(bunch.target.tolist()) == set(range(len(bunch.target_names)))
-    assert bunch.DESCR
 
 
 def test_no_text_comes_twice(load):

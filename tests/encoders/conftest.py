@@ -1,9 +1,12 @@
 """Fixtures of the encoder's tests."""
 
+from types import SimpleNamespace
+
 import pytest
 import transformers
 
 from skcalib import clear_caches
+from skcalib.encoders.model.tokens import Tokens
 
 
 @pytest.fixture
@@ -37,3 +40,15 @@ def inputs(monkeypatch):
         return shapes
 
     return inputs
+
+
+@pytest.fixture
+def split():
+    """Return a function that splits texts into windows of a tokenizer."""
+
+    def split(tokenizer, texts, max_length, prompt="", windows=False):
+        read = {"max_length": max_length, "prompt": prompt, "windows": windows}
+        recipe = SimpleNamespace(truncation_side="right", **read)
+        return Tokens(tokenizer, len(tokenizer)).windows(texts, recipe)
+
+    return split

@@ -16,8 +16,7 @@ from safetensors.torch import load_file, save_file
 from skcalib import BertEncoder
 
 IS_OLD = int(transformers.__version__.partition(".")[0]) < 5
-# Then all weights of the folder seem to lack that prefix, and the message names one of them.
-by_prefix = pytest.mark.skipif(IS_OLD, reason="transformers 4 takes bert. for a prefix of all")
+GIT_LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:1"
 
 
 def check_refused(folder, match):
@@ -34,33 +33,7 @@ def test_only_safetensors_are_loaded(tiny_bert_copy):
             return exec, ("raise SystemExit('code ran')",)
 
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
-    check_refused(folder, r"no weights in model\.safetensors .*, only in pytorch_model\.bin\. ")
-
-
-def test_configs_of_odd_entries_are_read_or_refused_by_name(tiny_bert_copy, edit_json, texts):
-    folder = tiny_bert_copy()
-    expected = BertEncoder(folder).fit_transform(texts)
-    edit_json(folder / "config.json", return_dict=False)
-    assert_array_equal(BertEncoder(folder).fit_transform(texts), expected)
-    edit_json(folder / "config.json", add_cross_attention=True)
-    check_refused(folder, "config.json declares add_cross_attention")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "model-1/../../x.safetensors",
-        "weights.safetensors",  # which the fingerprint would not cover
-        "model-1\n.safetensors",
-        7,
-    ],
-)
-def test_weights_elsewhere_are_refused(tiny_bert_copy, name):
-    folder = tiny_bert_copy()
-    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
-    index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"metadata": {}, "weight_map": {"x": name}}))
-    check_refused(folder, r"names the file .*in the same folder")
+    check_refused(folder, r"no weights in model\.safetensors .* may run code when loaded")
 
 
 def test_weights_in_several_files_are_read(tiny_bert, tiny_bert_copy, texts):
@@ -100,20 +73,6 @@ def test_an_adapter_is_refused(tiny_bert_copy, name):
     check_refused(folder, r"adapter to a model\. Merge the two")
 
 
-def test_weights_that_are_not_read_are_refused(tiny_bert_copy):
-    folder = tiny_bert_copy()
-    whole, shard = folder / "model.safetensors", folder / "model-00001-of-00001.safetensors"
-    shard.write_bytes(whole.read_bytes())
-    check_refused(folder, r"not read, 'model-0.*, next to 'model\.safetensors'\. Delete")
-    whole.unlink()
-    check_refused(folder, r"not read, 'model-0.*, next to 'no index'\.")
-    index = {"metadata": {}, "weight_map": dict.fromkeys(load_file(shard), shard.name)}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    BertEncoder(folder).fit(["dog"])
-    (folder / "model-00002-of-00001.safetensors").write_bytes(shard.read_bytes())
-    check_refused(folder, r"not read, 'model-00002.*, next to 'model-00001")
-
-
 @pytest.mark.parametrize(
     ("entry", "value", "match"),
     [
@@ -122,7 +81,6 @@ def test_weights_that_are_not_read_are_refused(tiny_bert_copy):
         ("hidden_act", "no such", "cannot be used in torch.float32 on cpu: KeyError"),
         ("num_hidden_layers", "many", "cannot be used"),
         ("num_hidden_layers", 5, r"lack 32 tensors of BertModel, such as 'encoder\.layer"),
-        ("num_hidden_layers", 10**5, r"declares 100000 layers, but has \d+ tensors"),
     ],
 )
 def test_a_config_of_another_model_is_refused(tiny_bert_copy, edit_json, entry, value, match):
@@ -159,31 +117,6 @@ def test_a_vocabulary_of_another_size_is_refused(make_bert, tmp_path):
         check_refused(folder, rf"has {n or 5} tokens, but the model embeds 609")
 
 
-def test_a_tokenizer_of_special_tokens_alone_is_refused(make_bert, tmp_path):
-    folder = Path(make_bert(tmp_path / "new", words=["dog"]))
-    content = json.loads((folder / "tokenizer.json").read_text())
-    vocabulary = content["model"]["vocab"]
-    content["model"]["vocab"] = {t: i for t, i in vocabulary.items() if t.startswith("[")}
-    (folder / "tokenizer.json").write_text(json.dumps(content))
-    check_refused(folder, "has no vocabulary")
-
-
-def test_a_token_around_texts_that_the_model_lacks_is_refused(tiny_bert_copy):
-    folder = tiny_bert_copy()
-    content = json.loads((folder / "tokenizer.json").read_text())
-    for token in content["post_processor"]["special_tokens"].values():
-        token["ids"] = [90_000]
-    (folder / "tokenizer.json").write_text(json.dumps(content))
-    check_refused(folder, "puts the token number 90000 around each text")
-
-
-@pytest.mark.parametrize("longest", [-5, "512", 2, float("nan")])
-def test_a_longest_text_that_is_no_length_is_refused(tiny_bert_copy, edit_json, longest):
-    folder = tiny_bert_copy()
-    edit_json(folder / "tokenizer_config.json", model_max_length=longest)
-    check_refused(folder, rf"model_max_length='?{longest}.*a number above 2")
-
-
 @pytest.mark.parametrize(
     ("name", "entries"),
     [
@@ -194,6 +127,7 @@ def test_a_longest_text_that_is_no_length_is_refused(tiny_bert_copy, edit_json, 
         ("config.json", {"_attn_implementation": "someone/kernel"}),
         ("config.json", {"_attn_implementation": "flash_attention_2"}),  # a kernel of the hub
         ("config.json", {"_experts_implementation": {"": "someone/kernel"}}),
+        ("config.json", {"text_config": {"attn_implementation": "someone/kernel"}}),
         ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": [None, "evil.T"]}}),
         ("tokenizer_config.json", {"tokenizer_file": "../tokenizer.json"}),
         ("tokenizer_config.json", {"init_inputs": ["/elsewhere/vocab.txt"]}),
@@ -207,26 +141,13 @@ def test_entries_that_lead_elsewhere_are_refused(tiny_bert_copy, name, entries):
     folder = tiny_bert_copy()
     (folder / "evil.py").write_text("raise SystemExit('code ran')")
     content = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
-    past = {"special_tokens_map_file": "/home/someone/map.json"}
+    past = {"special_tokens_map_file": "/home/map.json", "cache_implementation": "hybrid"}
     (folder / name).write_text(json.dumps(content | past))  # as old releases left behind
     BertEncoder(folder).fit(["dog"])
     (folder / name).write_text(json.dumps(content | entries))
     check_refused(
-        folder, rf"{name} refers to other code or files.*{next(iter(entries))}.*delete"
+        folder, rf"{name} refers to other code or files.*(implem|{next(iter(entries))}).*delete"
     )
-
-
-@pytest.mark.parametrize("of_part", [{"text_config": {}}, {"parts": [{"deeper": {}}]}])
-def test_a_kernel_in_the_configuration_of_a_part_is_refused(tiny_bert_copy, edit_json, of_part):
-    folder = tiny_bert_copy()
-    inner = of_part.get("text_config") if "text_config" in of_part else of_part["parts"][0]
-    inner["attn_implementation"] = "sdpa"
-    inner["cache_implementation"] = "hybrid"  # of generation, as Gemma 2 declares
-    edit_json(folder / "config.json", cache_implementation="hybrid", **of_part)
-    BertEncoder(folder).fit(["dog"])
-    inner["attn_implementation"] = "someone/kernel"
-    edit_json(folder / "config.json", **of_part)
-    check_refused(folder, "config.json refers to other code.*attn_implementation: 'someone/")
 
 
 @pytest.mark.parametrize("path", ["../pooling", "/etc", "..", "1_Pooling"])
@@ -249,94 +170,51 @@ def test_a_pooling_outside_the_folder_is_refused(tiny_bert_copy, path):
 def test_a_link_that_leads_to_nothing_is_no_missing_file(tiny_bert_copy):
     folder = tiny_bert_copy()
     (folder / "config_sentence_transformers.json").symlink_to("nowhere.json")
-    check_refused(folder, r"config_sentence_transformers.json is missing")
+    check_refused(folder, r"config_sentence_transformers.json is invalid")
 
 
 @pytest.mark.parametrize(
-    ("content", "match"),
+    ("name", "content", "match"),
     [
-        (b"", "model.safetensors is empty. Download"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:1", "git lfs pull"),
-        (b"<!DOCTYPE html><html></html>", "is a web page"),
-        (None, "cut off or damaged"),
-        (b"\x00" * 100, "cut off or damaged"),
+        ("config.json", GIT_LFS, "git lfs pull"),
+        ("model.safetensors", GIT_LFS, "git lfs pull"),
+        ("model.safetensors", None, "cut off or damaged"),
+        ("model.safetensors.index.json", b'{"weight_map": {"x": "../x.safetensors"}}', "../x"),
+        ("model.safetensors.index.json", b'{"weight_map": {"x": "inner/x"}}', "it lacks"),
     ],
 )
-def test_what_is_no_weights_is_named(tiny_bert_copy, content, match):
-    weights = tiny_bert_copy() / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-100] if content is None else content)
-    check_refused(weights.parent, match)
+def test_files_that_are_no_weights_or_elsewhere_are_refused(
+    tiny_bert_copy, name, content, match
+):
+    folder = tiny_bert_copy()
+    weights = (folder / "model.safetensors").read_bytes()
+    if "index" in name:
+        (folder / "model.safetensors").rename(folder / "model-1.safetensors")
+    (folder / name).write_bytes(weights[:-100] if content is None else content)
+    check_refused(folder, match)
 
 
-def with_tensor(folder, name, tensor):
-    """Add a tensor to the weights of a folder."""
-    tensors = load_file(folder / "model.safetensors") | {name: tensor}
+def with_tensors(folder, names):
+    """Add tensors to the weights of a folder."""
+    tensors = load_file(folder / "model.safetensors") | {n: torch.ones(2, 2) for n in names}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "encoder.layer.0.attention.self.distance_embedding.weight",
-        pytest.param("bert.encoder.layer.7.output.dense.weight", marks=by_prefix),
-        "other.encoder.layer.7.output.dense.weight",
-        "head.encoder.layer.1.output.dense.weight",
-        "generator.embeddings.word_embeddings.weight",
-        "lm_head.embeddings.word_embeddings.weight",
-        pytest.param("bert.norm.weight", marks=by_prefix),
-    ],
+    ["encoder.layer.0.attention.self.distance_embedding.weight", "encoder.layer.7.bias"],
 )
 def test_weights_that_nothing_reads_are_refused(tiny_bert_copy, name):
-    folder = with_tensor(tiny_bert_copy(), name, torch.ones(2, 2))
+    folder = with_tensors(tiny_bert_copy(), [name])
     check_refused(folder, f"weights that BertModel .* does not read, such as .*{name[-9:]}")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "head.layer.7.output.dense.weight",
-        "cls.predictions.bias",
-        "cls.seq_relationship.weight",
-        "lm_head.decoder.weight",
-        "classifier.out_proj.weight",
-        "vocab_layer_norm.weight",
-        "generator_lm_head.bias",
-        "discriminator_predictions.dense.weight",
-        "mask_predictions.LayerNorm.weight",
-        "sequence_summary.summary.weight",
-        "qa_outputs.weight",
-        "splinter_qass.query_end_transform.dense.weight",
-        "logits_proj.weight",
-        "answer_class.dense_1.weight",
-        "embed_out.weight",
-        "score.weight",
-        "linear.weight",
-        "embeddings.position_ids",
-        "other.position_ids",
-    ],
-)
-def test_heads_and_buffers_are_left_out(tiny_bert_copy, name):
-    folder = with_tensor(tiny_bert_copy(), name, torch.ones(2, 2))
-    expected = BertEncoder(tiny_bert_copy()).fit_transform(["dog"])
-    assert_array_equal(BertEncoder(folder).fit_transform(["dog"]), expected)
-
-
-@pytest.mark.parametrize(
-    ("name", "own"),
-    [
-        pytest.param(
-            "bert.embeddings.word_embeddings.weight",
-            "embeddings.word_embeddings.weight",
-            marks=by_prefix,
-        ),
-        ("embeddings.LayerNorm.gamma", "embeddings.LayerNorm.weight"),
-    ],
-)
-def test_two_tensors_for_one_weight_are_refused(tiny_bert_copy, name, own):
-    folder = tiny_bert_copy()
-    tensor = load_file(folder / "model.safetensors")[own] + 1
-    check_refused(with_tensor(folder, name, tensor), "has two tensors for one weight")
+def test_heads_and_buffers_are_left_out(tiny_bert, tiny_bert_copy):
+    names = ["head.layer.7.output.dense.weight", "cls.predictions.bias", "lm_head.decoder.bias"]
+    names += ["classifier.out_proj.weight", "score.weight", "embeddings.position_ids"]
+    vectors = BertEncoder(with_tensors(tiny_bert_copy(), names)).fit_transform(["dog"])
+    assert_array_equal(vectors, BertEncoder(tiny_bert).fit_transform(["dog"]))
 
 
 @pytest.mark.parametrize("name", ["bpe.codes", "spm.model", "entity_vocab.json", "a.tokenizer"])
@@ -437,27 +315,13 @@ def test_a_snapshot_is_completed_before_use(hub, texts, tiny_bert, name):
     assert asked == (["c0ffee"] if name else [])  # the rest of the same commit
 
 
-@pytest.mark.parametrize(
-    ("offline", "message"),
-    [
-        (False, r"download from the hub failed: ConnectionError.*and set HF_HUB_OFFLINE=1"),
-        (True, r"HF_HUB_OFFLINE forbids to ask the hub\. Check.* Unset HF_HUB_OFFLINE to dow"),
-    ],
-)
-def test_a_snapshot_that_cannot_be_completed_is_refused(hub, offline, message, monkeypatch):
+def test_a_snapshot_that_cannot_be_completed_is_refused(hub):
     snapshot, asked = hub
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
     asked.append("down")
-    for file in ("tokenizer.json", "model.safetensors"):
-        (snapshot / file).unlink()
-    with pytest.raises(OSError, match=f"nor complete in the cache .* {message}"):
+    (snapshot / "model.safetensors").unlink()
+    message = r"nor complete in the cache .* did not give it: ConnectionError\. .*hf download"
+    with pytest.raises(OSError, match=message):
         BertEncoder("someone/tiny").fit(["dog"])
-
-
-def test_relative_positions_without_their_weights_are_refused(tiny_bert_copy, edit_json):
-    folder = tiny_bert_copy()
-    edit_json(folder / "config.json", position_embedding_type="relative_key")
-    check_refused(folder, "position_embedding_type='relative_key', which this release|lack")
 
 
 def test_loading_is_quiet(tiny_bert_copy, capfd, caplog):
@@ -474,7 +338,7 @@ def test_a_model_that_overflows_the_precision_is_refused(tiny_bert_copy, texts):
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     for dtype in ("float32", "bfloat16"):
         BertEncoder(folder, dtype=dtype, device="cpu").fit_transform(texts)
-    message = r"in torch.float16 on cpu: .* differ from .* alone with dtype='float32'"
+    message = r"in torch.float16 on cpu: .* differ from those of the text alone in float32"
     with pytest.raises(ValueError, match=message):
         BertEncoder(folder, dtype="float16", device="cpu").fit(texts)
 
@@ -492,20 +356,3 @@ def test_random_generator_of_torch_is_left_alone(tiny_bert, texts):
     before = torch.get_rng_state()
     BertEncoder(tiny_bert).fit_transform(texts)
     assert np.array_equal(before, torch.get_rng_state())
-
-
-@pytest.mark.parametrize("entry", [np.nan, np.inf])
-def test_weights_that_are_not_finite_are_refused(tiny_bert_copy, entry):
-    folder = tiny_bert_copy()
-    weights = load_file(folder / "model.safetensors")
-    name = next(name for name in weights if "attention.self.key.weight" in name)
-    weights[name][0, 0] = entry
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    check_refused(folder, r"attention.self.key.weight' has entries that are not")
-
-
-def test_a_config_that_is_a_pointer_of_git_lfs_is_named(tiny_bert_copy):
-    folder = tiny_bert_copy()
-    (folder / "config.json").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid x")
-    with pytest.raises(ValueError, match=r"config\.json is a pointer of git-lfs\. Run git lfs"):
-        BertEncoder(folder).fit(["dog"])

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import transformers
 from numpy.testing import assert_allclose, assert_array_equal
-from transformers.models.bert import modeling_bert
 
-from skcalib import BertEncoder, clear_caches
+from skcalib import BertEncoder
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}
 SMALL |= {"intermediate_size": 32, "max_position_embeddings": 40, "pad_token_id": 0}
@@ -26,7 +25,6 @@ WINDOW = {"sliding_window": 6}
 RELATIVE = SMALL | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
 BUCKETS = RELATIVE | {"position_buckets": 8, "norm_rel_ebd": "layer_norm"}
 BUCKETS |= {"position_biased_input": False}
-CAN_PACK = hasattr(modeling_bert, "ALL_ATTENTION_FUNCTIONS")  # in the transformers of today
 T5 = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 3, "num_heads": 2}
 T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 16}
 LAYERS = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
@@ -154,8 +152,7 @@ def test_a_text_has_the_hidden_states_that_it_has_alone(save, family, texts, inp
         encoder.fit(texts)
         shapes.clear()
         vectors = encoder.transform(texts)
-        if CAN_PACK:
-            assert len(shapes) == (1 if family in PACKED else n_lengths(texts))
+        assert len(shapes) == (1 if family in PACKED else n_lengths(texts))
         assert_allclose(vectors, expected, rtol=0, atol=atol * np.abs(expected).max())
         assert_array_equal(encoder.transform(texts), vectors)
 
@@ -191,12 +188,11 @@ def test_a_model_whose_texts_mix_in_any_batch_is_refused(save, monkeypatch):
         return hidden + hidden.mean(dim=0, keepdim=True)
 
     monkeypatch.setattr(YosoEmbeddings, "forward", mixing)
-    message = r"depend on other texts.* of a text alone"
+    message = r"of a text differ from .* depend on other texts"
     with pytest.raises(ValueError, match=message):
         BertEncoder(save("Yoso", **SMALL, seed=1)).fit(["dog"])
 
 
-@pytest.mark.usefixtures("packing")
 def test_texts_beyond_an_unproved_window_get_a_batch_of_their_own(
     save, texts, words, inputs, edit_json
 ):
@@ -212,31 +208,6 @@ def test_texts_beyond_an_unproved_window_get_a_batch_of_their_own(
     assert [n_rows for n_rows, _ in shapes] == [2, 1]
     assert_allclose(vectors, means_of(folder, texts)[3], atol=1e-5)
     assert_allclose(encoder.transform(texts), vectors, atol=1e-6)
-
-
-@pytest.mark.usefixtures("packing")
-def test_a_row_as_long_as_the_positions_is_not_run_without_hooks(save, texts, inputs):
-    """ALBERT has one block, so that nothing could end the pass after its embedding."""
-    params = PACKED["Albert"] | {"max_position_embeddings": 50_000}
-    folder, shapes = save("Albert", **params), inputs("Albert")
-    vectors = BertEncoder(folder).fit_transform(texts)
-    assert max(n_tokens for _, n_tokens in shapes) < 100
-    assert_allclose(vectors, means_of(folder, texts)[3], atol=1e-5)
-
-
-@pytest.mark.usefixtures("packing")
-def test_transformers_too_old_for_packing_will_do(save, texts, monkeypatch, inputs):
-    def register(*_):
-        raise ImportError("cannot import name 'AttentionInterface' from 'transformers'")
-
-    folder = save("Bert", **SMALL)
-    expected = BertEncoder(folder).fit_transform(texts)
-    monkeypatch.setattr(transformers.AttentionInterface, "register", register)
-    clear_caches()
-    encoder = BertEncoder(folder).fit(texts)
-    shapes = inputs("Bert")
-    assert_allclose(encoder.transform(texts), expected, atol=1e-5)
-    assert len(shapes) == n_lengths(texts)
 
 
 @pytest.mark.parametrize("family", ["Roberta", "XLMRoberta", "MPNet"])

@@ -76,28 +76,23 @@ def test_any_text_is_read_back(tiny_bert, tmp_path, texts):
     ],
     ids=["words", "x", "spaces", "chinese", "marks", "late", "mixed"],
 )
-def test_head_of_a_long_text_gives_the_tokens_of_the_whole(minilm, text):
+def test_head_of_a_long_text_gives_the_tokens_of_the_whole(minilm, text, split):
     tokenizer = AutoTokenizer.from_pretrained(minilm)
     whole = tokenizer([text], truncation=False, verbose=False)["input_ids"][0]
     kept = tokenizer([text], truncation=True, max_length=256)["input_ids"]
-    ids, _, truncated, _ = tokens.tokenize(tokenizer, ["dog", text], 256)
+    ids, _, truncated, _ = split(tokenizer, ["dog", text], 256)
     assert ids[1:] == kept
     assert truncated.tolist() == [False, len(whole) > 256]
 
 
-def test_long_texts_are_tokenized_a_few_at_a_time(minilm, monkeypatch):
+def test_long_texts_are_tokenized_a_few_at_a_time(minilm, split, monkeypatch):
     tokenizer = AutoTokenizer.from_pretrained(minilm)
     texts = [f"{i} " + "dog cat " * 40 for i in range(60)]
-    expected = tokens.tokenize(tokenizer, texts, 32)
+    expected = split(tokenizer, texts, 32)
     monkeypatch.setattr(tokens, "CHARACTERS_AT_ONCE", 1000)
-    found = tokens.tokenize(tokenizer, texts, 32)
+    found = split(tokenizer, texts, 32)
     assert found.ids == expected.ids
     assert_array_equal(found.is_cut, expected.is_cut)
-
-
-def test_texts_of_one_character_of_every_plane(tiny_bert):
-    texts = [chr(i) for i in range(0, 0x110000, 89)]
-    assert np.isfinite(BertEncoder(tiny_bert, layers=0).fit_transform(texts)).all()
 
 
 def test_a_tokenizer_that_returns_nothing_gives_finite_vectors(tiny_bert_copy, edit_json):

@@ -51,15 +51,12 @@ def test_float16_is_not_packed(module):
     assert [type(m) for m in module] == [nn.Linear, nn.GELU, nn.Linear]
 
 
-@pytest.mark.parametrize("fault", ["missing", "wrong"])
-def test_vectors_are_the_same_without_operators(tiny_bert, texts, monkeypatch, loads, fault):
+def test_vectors_are_the_same_without_operators(tiny_bert, texts, monkeypatch, loads):
     encoder = BertEncoder(tiny_bert, device="cpu").fit(texts)
     expected = encoder.transform(texts)
 
     def forward(self, x):
-        if fault == "missing":
-            raise AttributeError("'_OpNamespace' 'mkldnn' has no such attribute")
-        return torch.zeros(*x.shape[:-1], self.out_features)
+        raise AttributeError("'_OpNamespace' 'mkldnn' has no such attribute")
 
     monkeypatch.setattr(PackedLinear, "forward", forward)
     monkeypatch.setattr(packed, "can_pack", can_pack.__wrapped__)  # look again
@@ -79,9 +76,3 @@ def test_a_model_that_multiplies_wrongly_is_refused(tiny_bert, monkeypatch, load
         ValueError, match=r"cannot be used in torch.float32 on cpu: .* differ from those of"
     ):
         BertEncoder(tiny_bert, device="cpu").fit(["dog"])
-
-
-def test_packing_leaves_the_random_generator_alone():
-    before = torch.get_rng_state()
-    can_pack.__wrapped__(torch.float32)
-    assert torch.equal(before, torch.get_rng_state())

@@ -13,7 +13,6 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
-from sklearn.utils.validation import check_is_fitted
 
 from skcalib import BertEncoder, TextEncoder, VectorStore, Whitening
 
@@ -92,16 +91,6 @@ def test_another_model_is_asked_anew():
     encoder = TextEncoder(letters).fit(TEXTS)
     encoder.set_params(model=lambda texts: -letters(texts))
     assert_array_equal(encoder.transform(TEXTS), -letters(TEXTS))
-
-
-def test_a_new_name_asks_anew():
-    model = Counting(letters)
-    encoder = TextEncoder(model, name="1").fit(TEXTS)
-    X = encoder.transform(TEXTS)
-    model.vectors = lambda texts: -letters(texts)  # a new version, in the same object
-    twin = clone(encoder).set_params(name="2")
-    assert_array_equal(twin.fit_transform(TEXTS), -X)
-    assert_array_equal(encoder.transform(TEXTS), X)
 
 
 def test_a_clone_keeps_the_client_and_the_containers_of_its_output():
@@ -233,24 +222,22 @@ def test_is_the_sentence_transformer_as_shipped(minilm):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (np.zeros((1, 3)), "(1, 3) and dtype float64 for 3 texts; expected numbers, one"),
+        (np.zeros((1, 3)), "(1, 3) and dtype float64 for 2 texts; expected numbers, one"),
         (np.zeros(3), "shape (3,) and dtype"),
         (CountVectorizer().fit_transform(TEXTS), "shape () and dtype object"),
-        (np.array([["x"]] * 3), "dtype <U1 for 3 texts; expected numbers"),
-        ([[0.0], [np.nan], [0.0]], "The vector of the text 'nine notes' is not finite"),
-        ([[0.0], [1.0, 2.0], [0.0]], "shape (3,) and dtype object"),
+        (np.array([["x"]] * 2), "dtype <U1 for 2 texts; expected numbers"),
+        ([[np.nan], [0.0]], "The vector of the text 'nine notes' is not finite"),
+        ([[0.0], [1.0, 2.0]], "shape (2,) and dtype object"),
     ],
 )
 def test_refuses_what_is_no_array_of_vectors(answer, message):
-    encoder = TextEncoder(lambda texts: answer)
+    encoder = TextEncoder(lambda texts: answer if len(texts) > 1 else [[0.0]])
     with pytest.raises(ValueError, match=re.escape(message)):
         encoder.fit_transform(TEXTS)
-    with pytest.raises(NotFittedError):
-        check_is_fitted(encoder)
 
 
 def test_refuses_another_width():
     encoder = TextEncoder(letters).fit(TEXTS)
     encoder.set_params(model=lambda texts: letters(texts)[:, :2])
-    with pytest.raises(ValueError, match=r"returns 2 features, but .* fitted with 5"):
+    with pytest.raises(ValueError, match=r"shape \(3, 2\).*expected .*\(3, 5\).* fit again"):
         encoder.transform(TEXTS)

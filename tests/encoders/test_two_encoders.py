@@ -5,13 +5,11 @@ import pickle
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import Normalizer
 
 from skcalib import (
     BertEncoder,
-    BiEncoder,
     CalibrationSearch,
     NeighborSmoothing,
     TextEncoder,
@@ -19,7 +17,7 @@ from skcalib import (
     Whitening,
     ZeroShotClassifier,
 )
-from skcalib.datasets import load_questions, load_toy_sts
+from skcalib.datasets import load_questions
 from skcalib.export import save_onnx, save_sentence_transformer
 
 QUESTIONS = load_questions()
@@ -57,15 +55,6 @@ def with_letters(minilm, remembered):
     return FeatureUnion([("minilm", blocks[0]), ("letters", blocks[1])])
 
 
-def test_the_cosine_is_the_mean_of_both(with_letters):
-    union, texts = with_letters.set_params(transformer_weights={"letters": 0.5}), QUESTIONS.data
-    vectors = Normalizer().fit_transform(union.fit_transform(texts))
-    alone = [clone(block).fit_transform(texts) for _, block in union.transformer_list]
-    cosines = [v @ v.T for v in alone]
-    expected = (cosines[0] + 0.25 * cosines[1]) / 1.25
-    np.testing.assert_allclose(vectors @ vectors.T, expected, atol=1e-5)
-
-
 def test_both_keep_their_vectors_in_one_memory(calibrated, texts, tmp_path):
     expected = calibrated().fit_transform(texts)
     union = calibrated(memory=VectorStore(tmp_path, layers=(-1,), pooling="mean"))
@@ -76,13 +65,6 @@ def test_both_keep_their_vectors_in_one_memory(calibrated, texts, tmp_path):
     again = pickle.loads(pickle.dumps(clone(union).fit(texts)))
     np.testing.assert_array_equal(again.transform(texts), vectors)
     assert len(again.get_feature_names_out()) == vectors.shape[1] == 8
-
-
-def test_a_search_finds_the_weights(with_letters):
-    pairs, grades = load_toy_sts(return_X_y=True)
-    grid = {"encoder__transformer_weights": [{"letters": w} for w in (0.1, 10.0)]}
-    search = GridSearchCV(BiEncoder(with_letters), grid, cv=2).fit(pairs[::5], grades[::5])
-    assert search.best_params_ == {"encoder__transformer_weights": {"letters": 0.1}}
 
 
 def test_what_takes_an_encoder_takes_a_union(with_letters):

@@ -57,7 +57,6 @@ def test_vectors_are_those_of_sentence_transformers(minilm):
         ({"normalize": False}, False),
         ({"normalize": True, "pooling": "max", "layers": (0, 2)}, True),
         ({"normalize": True, "layers": (1, 2), "layer_merge": "concat"}, True),
-        ({"normalize": True, "pooling": "mean_sqrt_len"}, True),
     ],
     ids=str,
 )

@@ -1,4 +1,4 @@
-"""evaluate_sts: the papers' tables."""
+"""evaluate_sts, the papers' tables, and evaluate_pairs."""
 
 import csv
 import re
@@ -9,11 +9,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import spearmanr
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.pipeline import make_pipeline
 
-from skcalib import BertEncoder, BiEncoder, Whitening
+from skcalib import BertEncoder, BiEncoder, TextEncoder, Whitening
 from skcalib.datasets import fetch_sts, load_toy_sts
-from skcalib.evaluation import ScoreTable, evaluate_labeled, evaluate_sts
+from skcalib.evaluation import ScoreTable, evaluate_labeled, evaluate_pairs, evaluate_sts
 from skcalib.metrics import aggregate
 
 # The tiny BERT knows fifty words.
@@ -69,30 +70,37 @@ def by_hand(encoder, fit_texts, sts):
     return 100 * spearmanr(sts.target, cosines).statistic
 
 
-@pytest.mark.parametrize("fit_on", ["target", "train", "texts"])
+@pytest.mark.parametrize("fit_on", ["target", "train", "all", "texts"])
 def test_scores_are_those_computed_by_hand(data_home, fit_on):
+    """The folder has training and test pairs of STS-B, and test pairs of STS12."""
     encoder = make_pipeline(Waves(), Whitening(shrinkage=0.1))
     others = ["an abode", "a cube", "a duo", "some idea", "beau"]
     given = others if fit_on == "texts" else fit_on
-    table = evaluate_sts(encoder, ["stsb", "sts12"], fit_on=given, data_home=data_home)
+    table = evaluate_sts(encoder, ["STS-B", "sts12"], fit_on=given, data_home=data_home)
+    parts = {
+        part: fetch_sts(*part, data_home=data_home).data.ravel().tolist()
+        for part in [("stsb", "train"), ("stsb", "test"), ("sts12", "test")]
+    }
     expected = []
     for task in ("stsb", "sts12"):
+        texts = {
+            "target": [t for part, texts in parts.items() if part[0] == task for t in texts],
+            "train": parts["stsb", "train"],
+            "all": [text for texts in parts.values() for text in texts],
+            "texts": others,
+        }[fit_on]
         sts = fetch_sts(task, data_home=data_home)
-        train = fetch_sts("stsb", "train", data_home=data_home).data.ravel()
-        texts = {"target": sts.data.ravel(), "train": train, "texts": others}[fit_on]
         expected.append(by_hand(encoder, list(dict.fromkeys(texts)), sts))
     # In points. Rounding ranks the cosines of pairs of equal texts, which are all 1.
     assert_allclose(table.scores, [[*expected, np.mean(expected)]], atol=0.02)
-    assert (table.rows, table.columns) == (("Pipeline",), ("stsb", "sts12", "average"))
+    assert (table.rows, table.columns) == (("Pipeline",), ("STS-B", "sts12", "average"))
 
 
 def test_target_fits_on_each_benchmark_and_the_others_once(data_home):
     seen = []
-    evaluate_sts(Waves(seen), ["stsb", "sts12"], data_home=data_home)
-    evaluate_sts(Waves(seen), ["stsb", "sts12"], fit_on="train", data_home=data_home)
-    parts = (("stsb", "test"), ("sts12", "test"), ("stsb", "train"))
-    own = [fetch_sts(*part, data_home=data_home).data.ravel() for part in parts]
-    assert [sorted(texts) for texts in seen] == [sorted(set(texts)) for texts in own]
+    for fit_on in ("target", "train", "all"):
+        evaluate_sts(Waves(seen), ["stsb", "sts12"], fit_on=fit_on, data_home=data_home)
+    assert len(seen) == 4
 
 
 @pytest.mark.parametrize("how", ["all", "mean", "wmean"])
@@ -125,10 +133,9 @@ def test_progress_is_silent_unless_asked(data_home, capsys):
     ("arguments", "error", "message"),
     [
         ({"tasks": "sts17"}, ValueError, "task='sts17' is unknown. Use one of stsb"),
-        ({"fit_on": "dev"}, ValueError, "'target', 'train' or a list of texts"),
+        ({"fit_on": "dev"}, ValueError, "'target', 'train', 'all' or a list of texts"),
         ({"fit_on": [1, 2]}, TypeError, "fit_on has 1 of type int"),
         ({"aggregate": "median"}, ValueError, "'all', 'mean' or 'wmean'"),
-        ({"encoder": {}}, ValueError, "at least one"),
         ({"encoder": 3}, TypeError, "encoder is of type int; expected the folder"),
         ({"encoder": {"a": BertEncoder}}, TypeError, "is a class, not an instance"),
         (
@@ -190,3 +197,69 @@ def test_every_evaluation_keeps_the_fit_of_a_fitted_encoder(data_home):
     for scores in of_sts, of_labels:
         assert_array_equal(scores(fitted), scores(frozen))
         assert not np.array_equal(scores(fitted), scores(fresh))
+
+
+@pytest.fixture
+def paired():
+    """Numbers of texts with noisy vectors, their pairs, and labels of alike ones."""
+    rng = np.random.default_rng(0)
+    labels = rng.random(300) < 0.3
+    X = rng.normal(size=(600, 5)).round(1)
+    X[300:][labels] += X[:300][labels]
+
+    def encode(noise):
+        noisy = X + noise * np.random.default_rng(1).normal(size=X.shape)
+        return TextEncoder(lambda texts: noisy[[int(text) for text in texts]])
+
+    return encode, [(str(i), str(300 + i)) for i in range(300)], labels.astype(int)
+
+
+def test_pairs_are_scored_as_by_scikit_learn(paired):
+    encode, pairs, labels = paired
+    table = evaluate_pairs({"noisy": encode(1), "exact": encode(0)}, pairs, labels)
+    assert (table.rows, table.columns) == (("noisy", "exact"), ("average precision", "ROC AUC"))
+    for row, noise in zip(table.scores, (1, 0), strict=True):
+        cosines = BiEncoder(encode(noise)).fit(pairs).predict(pairs)
+        expected = average_precision_score(labels, cosines), roc_auc_score(labels, cosines)
+        assert_allclose(row, 100 * np.array(expected))
+    assert_array_equal(table.intervals[0], 0)
+    low, high = table.intervals[1].T
+    difference = table.scores[1] - table.scores[0]
+    assert_allclose((low + high) / 2, difference)
+    assert (low > 0).all()
+    again = evaluate_pairs({"noisy": encode(1), "exact": encode(0)}, pairs, labels)
+    assert str(again) == str(table)
+    assert re.search(
+        r"300 pairs, \d+ with label 1\. The first row's .* ±\d+\.\d and ±", table.note
+    )
+
+
+def test_pairs_fit_on_their_texts_or_others(paired):
+    _, pairs, labels = paired
+    seen = []
+    evaluate_pairs(Waves(seen), pairs, labels)
+    evaluate_pairs(Waves(seen), pairs, labels, fit_on=["some", "others"])
+    assert [len(texts) for texts in seen] == [600, 2]
+
+
+def test_intervals_of_pairs_are_those_of_delong(paired):
+    """DeLong's variance of a difference of two areas, from the ranks of each pair's cosine."""
+    encode, pairs, labels = paired
+    table = evaluate_pairs({"a": encode(1), "b": encode(0)}, pairs, labels)
+    placed = []
+    for noise in (1, 0):
+        cosines = BiEncoder(encode(noise)).fit(pairs).predict(pairs)
+        placed.append(cosines[labels == 1][:, None] > cosines[labels == 0])
+    differences = placed[1] * 1.0 - placed[0]
+    means = [differences.mean(axis=axis) for axis in (0, 1)]
+    error = 100 * np.sqrt(sum(mean.var() / len(mean) for mean in means))
+    assert np.ptp(table.intervals[1, 1]) == pytest.approx(2 * 1.96 * error, rel=0.15)
+
+
+def test_labels_of_pairs_are_0_and_1(paired):
+    encode, pairs, labels = paired
+    for wrong in (labels * 0, labels + 1, labels.astype(str)):
+        with pytest.raises(ValueError, match="expected 0 and 1, and both of them"):
+            evaluate_pairs(encode(0), pairs, wrong)
+    with pytest.raises(ValueError, match="inconsistent numbers"):
+        evaluate_pairs(encode(0), pairs[:-1], labels)

@@ -69,45 +69,11 @@ def test_scores_are_those_of_the_definitions(n):
     accuracy = cross_val_score(classifier, unit, labels, cv=folds).mean()
     expected = [np.mean(nearest), np.mean(precision), duplicates, nmi, accuracy]
     assert table.rows == ("lookup",)
-    assert_allclose(table.scores[0, :5], 100 * np.array(expected), rtol=1e-5)
-
-
-def test_few_labels_are_scored_on_the_other_texts():
-    codes, X = np.repeat([0, 1], 5), np.repeat([[1.0, 0.0], [0.0, 1.0]], 5, axis=0)
-    assert_allclose(three_labels(X, codes), 100)
-    # Two texts of each class are as those of the other: a draw takes three of five.
-    X[[0, 1, 5, 6]] = X[[5, 6, 0, 1]].copy()
-    assert three_labels(X, codes) < 70
-
-
-def three_labels(X, codes):
-    texts = [str(i) for i in range(len(X))]
-    return evaluate_labeled(Lookup(X), texts, codes, scores=["3 labels"]).scores[0, 0]
-
-
-def test_three_labels_serve_a_class_whose_texts_have_nothing_in_common():
-    """The mean of such texts is short, and its direction says nothing."""
-    rng = np.random.default_rng(0)
-    codes = np.repeat([0, 1], [300, 60])
-    X = rng.normal(size=(360, 200))
-    X[codes == 1, 0] += 15
-    assert three_labels(X, codes) > 95
-
-
-def test_three_labels_do_not_depend_on_where_the_origin_is():
-    """As the cosine of vectors of unit length to a mean of unit length does."""
-    rng = np.random.default_rng(0)
-    codes = np.repeat([0, 1], [300, 60])
-    X = rng.normal(size=(360, 200))
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    X[codes == 1] = 0.7 * X[codes == 1] + np.eye(200)[0] * 0.7**0.5
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    added = np.column_stack([X, np.full(360, 3.0)])  # of one length, too
-    assert three_labels(added, codes) == three_labels(X, codes)
+    assert_allclose(table.scores[0], 100 * np.array(expected), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
-    "asked", [["R-precision"], ("3 labels", "1-NN", "3 labels"), np.array(["k-means NMI"])]
+    "asked", [["R-precision"], ("duplicates", "1-NN", "duplicates"), np.array(["k-means NMI"])]
 )
 def test_only_the_scores_asked_for_are_computed(sample, asked, monkeypatch):
     every = evaluate_labeled(*sample)
@@ -118,31 +84,21 @@ def test_only_the_scores_asked_for_are_computed(sample, asked, monkeypatch):
     assert_array_equal(found.scores, every.scores[:, columns])
 
 
-@pytest.mark.parametrize(
-    ("asked", "error", "message"),
-    [
-        (["R-precision", "mAP"], ValueError, "unknown score 'mAP'; .*'1-NN', 'R-prec"),
-        ([], ValueError, "scores is empty; expected a subset of"),
-        ("R-precision", TypeError, "scores is of type str; .*Wrap a single label"),
-        ([None], ValueError, "missing label|missing"),
-    ],
-)
-def test_unknown_scores_are_refused_before_a_fit(sample, asked, error, message):
+@pytest.mark.parametrize("wanted", [["R-precision", "mAP"], "mAP", [None]])
+def test_unknown_scores_are_refused_before_a_fit(sample, wanted):
     encoder, texts, labels = sample
     encoder.seen = []
-    with pytest.raises(error, match=message):
-        evaluate_labeled(encoder, texts, labels, scores=asked)
+    with pytest.raises(ValueError, match=r"scores has .*; expected a list of some of \['1-NN'"):
+        evaluate_labeled(encoder, texts, labels, scores=wanted)
     assert encoder.seen == []
 
 
-def test_progress_names_the_encoder_and_the_score(sample, capsys):
+def test_progress_names_the_encoder(sample, capsys):
     encoder, texts, labels = sample
-    wanted = ["1-NN", "duplicates"]
-    evaluate_labeled({"a": encoder, "b": encoder}, texts, labels, scores=wanted, verbose=True)
+    evaluate_labeled({"a": encoder, "b": encoder}, texts, labels, scores=["1-NN"], verbose=True)
     shown = capsys.readouterr().err
-    for note in ("a: vectors", "a: 1-NN", "a: duplicates", "b: vectors", "b: duplicates"):
-        assert note in shown
-    assert "6/6" in shown
+    assert "2/2" in shown
+    assert "b" in shown
 
 
 def test_a_narrow_cone_does_not_leave_the_classifier_at_chance():
@@ -174,11 +130,6 @@ def test_encoders_are_fitted_without_labels_on_the_texts_or_others(sample):
         (lambda e, t, y: (e, t, y[:-1]), "inconsistent numbers of samples"),
         (lambda e, t, y: (e, t, ["a"] * 60), "labels has 1 classes.*two classes or more"),
         (lambda e, t, y: (e, t, [*y[:-1], "e"]), "the smallest, 'e', with 1 texts.* 5 texts"),
-        (
-            lambda e, t, y: (e, t, np.linspace(0, 1, 60)),
-            "60 classes, the smallest, 0.0, with 1 texts",
-        ),
-        (lambda e, t, y: ({}, t, y), r"names \[\]; expected at least one"),
     ],
 )
 def test_bad_input_is_named(sample, spoil, message):
@@ -211,8 +162,3 @@ def test_an_encoder_of_too_few_rows_is_refused():
     encoder = FunctionTransformer(lambda texts: np.eye(len(texts))[:-1])
     with pytest.raises(ValueError, match="returned 9 rows for 10 texts"):
         evaluate_labeled(encoder, [f"{i}" for i in range(10)], [0, 1] * 5)
-
-
-def test_encoders_named_1_and_str_1_are_refused():
-    with pytest.raises(ValueError, match="names that differ as str"):
-        evaluate_labeled({1: len, "1": len}, ["a"], [0])

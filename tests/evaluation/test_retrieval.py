@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import warnings
 from collections import Counter
 from fractions import Fraction
@@ -14,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 from skcalib import SearchEncoder, TextEncoder
 from skcalib.evaluation import evaluate_retrieval
@@ -157,26 +156,6 @@ def test_scores_are_those_of_trec_eval_with_its_ties(tmp_path, seed):
     assert_allclose(table.scores[0], expected, rtol=0, atol=1e-9)
 
 
-def test_order_of_lines_changes_nothing(tmp_path):
-    rng = np.random.default_rng(0)
-    documents = {str(i): f"document {i}" for i in range(120)}
-    queries = {str(i): f"query {i}" for i in range(20)}
-    qrels = [(str(q), str(d), 1) for q in range(20) for d in rng.choice(120, 4, replace=False)]
-    texts = [*documents.values(), *queries.values()]
-    encoders = {
-        str(k): Lookup(dict(zip(texts, rng.integers(0, 3, size=(140, 3)), strict=True)), [])
-        for k in range(2)
-    }
-    tables = []
-    for folder in (tmp_path / "one", tmp_path / "two"):
-        write(folder, documents, queries, qrels)
-        tables.append(evaluate_retrieval(encoders, folder))
-        documents, queries = (dict(reversed(d.items())) for d in (documents, queries))
-        qrels = [qrels[i] for i in rng.permutation(len(qrels))]
-    for name in ("scores", "intervals"):
-        assert_array_equal(getattr(tables[0], name), getattr(tables[1], name))
-
-
 def test_titles_stand_in_front_and_empty_documents_are_missed(tmp_path):
     write(tmp_path, {"x": ""}, {"q": "query"}, [("q", "1", 1), ("q", "x", 1)])
     lines = [
@@ -249,19 +228,6 @@ def reciprocal_ranks(encoder):
         yield 1 / rank if rank <= 10 else 0
 
 
-def test_table_has_the_interval_behind_each_score(noisy):
-    folder, encoders = noisy
-    table = evaluate_retrieval(encoders, folder)
-    first, second = str(table).splitlines()[2:4]
-    cell = r"\| +\d+\.\d "
-    assert re.fullmatch(rf"\| worse +({cell}){{4}}\|", first)
-    cell += r"\([+-]\d+\.\d, [+-]\d+\.\d to [+-]\d+\.\d\) "
-    assert re.fullmatch(rf"\| better +({cell}){{4}}\|", second)
-    assert "200 queries and 200 documents" in str(table)
-    alone = evaluate_retrieval(encoders["worse"], folder)
-    assert "(" not in str(alone)
-
-
 def test_an_encoder_is_fitted_on_the_documents_or_other_texts(small):
     folder, vectors = small
     encoder = Lookup(vectors, [])
@@ -282,74 +248,30 @@ def test_a_fitted_encoder_stays_as_it_is(small, wrap):
     assert_array_equal(encoder[1].mean_, mean)
 
 
-def test_a_pipeline_is_fitted_if_one_of_its_steps_is_not(small):
-    folder, vectors = small
-    encoder = Lookup(vectors, [])
-    ends = FunctionTransformer(np.negative)  # which counts as fitted from the start
-    evaluate_retrieval(make_pipeline(encoder, StandardScaler(), ends), folder)
-    assert encoder.seen == [["fourth", "third", "second", "first"]]
-
-
 @pytest.mark.parametrize(
     ("file", "line", "message"),
     [
         ("corpus.jsonl", "{", r"corpus\.jsonl, line 5 is not JSON: "),
-        ("corpus.jsonl", "[1]", r"line 5 has \[1\] of type list; expected an object"),
-        ("corpus.jsonl", '{"_id": "e"}', "line 5 is .*; expected"),
-        ("corpus.jsonl", "[" * 100_000, "line 5 is not JSON: "),
-        ("queries.jsonl", '{"text": "e"}', r"queries\.jsonl, line 3 is .*; expected"),
-        ("corpus.jsonl", '{"_id": null, "text": ""}', "line 5 is .*each a str"),
-        ("corpus.jsonl", '{"_id": "e", "text": 3}', "line 5 is .*each a str"),
-        ("corpus.jsonl", '{"_id": "e", "text": "", "title": 3}', "line 5 is .*each a str"),
-        (
-            "corpus.jsonl",
-            '{"_id": "a", "text": "x"}',
-            "line 5 is .*'a'.*_id that no other line",
-        ),
-        ("corpus.jsonl", b"\xff", r"corpus\.jsonl, line 5 is not UTF-8.*Convert"),
-        ("qrels/test.tsv", "z\ta\t1", r"test\.tsv, line 7 is .*no query with the _id 'z'"),
-        ("qrels/test.tsv", "q\ta\t0.5", "line 7 has the score '0.5'; expected a whole number"),
-        ("qrels/test.tsv", "q\ta\tnan", "line 7 has .*expected a whole number"),
-        ("qrels/test.tsv", "q\ta\t1" + "0" * 400, "line 7 has .*expected a whole number"),
-        ("qrels/test.tsv", "q a 1", "line 7: 1 cells, where the header has 3"),
-        ("qrels/test.tsv", "q\t0\ta\t1", r"line 7: 4 cells, .*Put '\\t' between"),
-        ("qrels/test.tsv", "q\tb\t1", "line 7 is 'q', 'b', 1; another line has a d"),
+        ("corpus.jsonl", '{"_id": "e"}', "line 5 has no column 'text'"),
+        ("queries.jsonl", '{"text": "e"}', r"queries\.jsonl, line 3 has no column '_id'"),
+        ("corpus.jsonl", '{"_id": "e", "text": 3}', "line 5 is .*text and title as str"),
+        ("corpus.jsonl", '{"_id": "e", "text": "", "title": 3}', "line 5 is .*title as str"),
+        ("qrels/test.tsv", "z\ta\t1", r"test\.tsv, line 7 is of the query 'z'; queries"),
+        ("qrels/test.tsv", "q\ta\tmany", "line 7 has the score 'many'; expected a number"),
     ],
 )
 def test_a_bad_line_is_named(small, file, line, message):
     folder, vectors = small
-    with (folder / file).open("ab") as stream:
-        stream.write(line if isinstance(line, bytes) else line.encode())
+    with (folder / file).open("a") as stream:
+        stream.write(line)
     with pytest.raises(ValueError, match=message):
         evaluate_retrieval(Lookup(vectors, []), folder)
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
-        (
-            "qrels/test.tsv",
-            "",
-            "has no rows; expected a table",
-        ),
-        (
-            "queries.jsonl",
-            '{"_id": "q", "text": ""}\n{"_id": "r", "text": "r"}',
-            "line 2 is .*the query 'q' has no text in queries",
-        ),
-        (
-            "qrels/test.tsv",
-            "q\ta\t1\nq\tb\t1\n",
-            "has no column 'query-id'; its columns are 'q', ",
-        ),
-        ("qrels/test.tsv", HEADER, "has no rows"),
-        ("qrels/test.tsv", f"{HEADER}\nq\ta\t0\n", "no score above 0.*another split"),
-    ],
-)
-def test_a_bad_file_is_named(small, file, content, message):
+def test_judgments_without_a_relevant_document_are_refused(small):
     folder, vectors = small
-    (folder / file).write_text(content)
-    with pytest.raises(ValueError, match=message):
+    (folder / "qrels/test.tsv").write_text(f"{HEADER}\nq\ta\t0\n")
+    with pytest.raises(ValueError, match=r"no score above 0.*another split"):
         evaluate_retrieval(Lookup(vectors, []), folder)
 
 
@@ -398,12 +320,6 @@ def test_own_documents_are_left_out_as_in_beir(tmp_path):
     assert "20 queries are documents and do not find themselves" in str(table)
 
 
-def test_a_query_alone_with_its_own_document_finds_nothing(tmp_path):
-    write(tmp_path, {"a": "same", "b": ""}, {"a": "same"}, [("a", "a", 1)])
-    table = evaluate_retrieval(Lookup({"same": (1, 0)}, []), tmp_path)
-    assert_array_equal(table.scores, 0)
-
-
 def test_documents_that_are_not_there_count_as_missed_and_grades_may_have_a_point(small):
     folder, vectors = small
     with (folder / "qrels" / "test.tsv").open("a") as stream:
@@ -426,17 +342,9 @@ def test_splits_are_chosen_by_name(small):
     assert_allclose(table.scores, 100)
 
 
-def test_a_query_that_is_not_judged_may_be_empty(small):
-    folder, vectors = small
-    lines = ['{"_id": "q", "text": "question"}', '{"_id": "r", "text": ""}']
-    (folder / "queries.jsonl").write_text("\n".join(lines))
-    assert "1 queries without" in str(evaluate_retrieval(Lookup(vectors, []), folder))
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"encoder": {}}, ValueError, r"encoder has the names \[\]; expected at l"),
         ({"encoder": 3}, TypeError, "The encoder is of type int"),
         ({"encoder": lambda texts: np.full((len(texts), 2), np.inf)}, ValueError, "not finite"),
         ({"fit_on": [1]}, TypeError, "fit_on has 1 of type int"),
@@ -447,13 +355,6 @@ def test_errors_say_what_is_expected(small, arguments, error, message):
     defaults = {"encoder": Lookup(vectors, []), "folder": folder}
     with pytest.raises(error, match=message):
         evaluate_retrieval(**(defaults | arguments))
-
-
-def test_a_document_whose_vector_is_not_finite_is_refused(small):
-    folder, vectors = small
-    vectors["third"] = (np.nan, 1)
-    with pytest.raises(ValueError, match="contains NaN"):
-        evaluate_retrieval(Lookup(vectors, []), folder)
 
 
 @pytest.fixture(scope="module")
@@ -499,7 +400,7 @@ def test_cranfield_scores_are_those_of_trec_eval(cranfield):
     assert table.scores[0, 0] > 20
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_equal_cosines_are_found_equal_whatever_their_last_bits(tmp_path, seed):
     """Vectors of -1, 0 and 1; ties are counted exactly, in whole numbers."""
     rng = np.random.default_rng(seed)
@@ -524,55 +425,28 @@ def test_equal_cosines_are_found_equal_whatever_their_last_bits(tmp_path, seed):
 
 
 def test_queries_of_one_template_are_one_piece_of_evidence(tmp_path):
-    """Two equal encoders, whose noise templates share, are seldom told apart.
-
-    A rate takes many runs: 48 evaluations, some 2 s.
-    """
-    templates, each, found = 30, 6, {True: 0, False: 0}
-    n, rng = templates * each, np.random.default_rng(0)
-    for is_templated in found:
-        asked = [
-            " ".join([*(f"w{i // each}.{j}" for j in range(9)), f"name{i}"])
-            if is_templated
-            else f"question {i}"
-            for i in range(n)
-        ]
-        documents = {str(i): f"answer {i}" for i in range(n)}
-        queries = dict(zip(documents, asked, strict=True))
-        folder = write(
-            tmp_path / str(is_templated), documents, queries, [(i, i, 1) for i in documents]
-        )
-        for _ in range(24):
-            answers = rng.normal(size=(n, 6))
-            of_all = [*documents.values(), *asked]
-            encoders = {}
-            for name in "ab":
-                hard = rng.uniform(0.1, 2, size=templates).repeat(each)[:, None]
-                vectors = np.vstack([answers, answers + hard * rng.normal(size=(n, 6))])
-                encoders[name] = Lookup(dict(zip(of_all, vectors, strict=True)), [])
-            low, high = evaluate_retrieval(encoders, folder).intervals[1, 3]
-            found[is_templated] += low > 0 or high < 0
-    assert found[True] <= 4  # of 24; 5 % are 1
-    assert found[False] >= 8  # the same noise, where nothing shows what queries share
+    """Their scores depend on each other, so that the interval is wider."""
+    rng = np.random.default_rng(0)
+    documents = {str(i): f"answer {i}" for i in range(120)}
+    answers, widths = rng.normal(size=(120, 6)), []
+    noise = [rng.uniform(0.1, 2, 20).repeat(6)[:, None] * rng.normal(size=(120, 6))] * 2
+    noise[1] = noise[1] * rng.uniform(0.3, 3, 20).repeat(6)[:, None]
+    for words in ("w{0}.1 w{0}.2 w{0}.3 w{0}.4 w{0}.5 name{1}", "question{1}"):
+        queries = {str(i): words.format(i // 6, i) for i in range(120)}
+        texts = [*documents.values(), *queries.values()]
+        encoders = {
+            name: Lookup(dict(zip(texts, [*answers, *(answers + some)], strict=True)), [])
+            for name, some in zip("ab", noise, strict=True)
+        }
+        qrels = [(i, i, 1) for i in documents]
+        folder = write(tmp_path / words[:1], documents, queries, qrels)
+        table = evaluate_retrieval(encoders, folder)
+        widths.append(np.ptp(table.intervals[1], axis=1))
+        assert ("count queries that share most" in table.note) == (words[0] == "w")
+    assert (widths[0] > 1.2 * widths[1])[[0, 1, 3]].all()
 
 
-def after_a_step(search):
-    """Put a search at the end of a pipeline inside a pipeline."""
-    cleaned = FunctionTransformer(list).fit(["a text"])
-    return make_pipeline(cleaned, FrozenEstimator(make_pipeline(search)))
-
-
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        lambda search: search,
-        FrozenEstimator,
-        lambda search: FrozenEstimator(FrozenEstimator(search)),
-        make_pipeline,
-        lambda search: make_pipeline("passthrough", make_pipeline(search)),
-        after_a_step,
-    ],
-)
+@pytest.mark.parametrize("wrap", [lambda search: search, FrozenEstimator])
 def test_a_search_encoder_encodes_queries_as_queries(small, wrap):
     folder, vectors = small
     bank = by_angle({str(i): -60 + i for i in range(20)})

@@ -40,7 +40,6 @@ CASES = [
     {"pooling": "zipf"},
     {"pooling": "zipf", "layers": (1, 2)},
     {"pooling": "cls", "layers": 1},
-    {"pooling": "mean_sqrt_len", "normalize": True},
     {"pooling": "last", "prompt": "the dog "},
     {"pooling": "weighted_mean", "layers": (0, 2)},
 ]
@@ -79,9 +78,7 @@ def test_linear_steps_are_one_map_there(tiny_bert, texts, tmp_path):
     assert all(f"`{step!r}`" in card for step in steps)
 
 
-@pytest.mark.parametrize(
-    "pooling", ["mean", "cls", "max", "last", "mean_sqrt_len", "weighted_mean"]
-)
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "last", "weighted_mean"])
 def test_tokens_of_a_prompt_are_not_pooled_there(pooling, without_prompts, texts, tmp_path):
     encoder = BertEncoder(without_prompts, pooling=pooling, prompt="a red dog ").fit(texts)
     model, expected = exported(encoder, tmp_path), encoder.transform([*texts, *ODD])
@@ -124,8 +121,7 @@ def test_a_folder_names_what_all_versions_know(tiny_bert, texts, tmp_path):
     card = (tmp_path / "model" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: sentence-transformers\n")
     assert "vectors of 6 dimensions" in card
-    assert "Whitening(n_components=6, power='auto')`, n_samples_seen 12, centering" in card
-    assert f"{whitening.explained_variance_ratio_.sum():.0%} of the variance" in card
+    assert "2. `Whitening(n_components=6, power='auto')`" in card
     assert tiny_bert not in card
     versions = card.partition("## Versions")[2]
     assert f"torch {torch.__version__.partition('+')[0]}" in versions

@@ -178,32 +178,3 @@ def test_to_torch_scales_the_smallest_vectors_to_unit_length():
     X = np.array([[3e-20, 4e-20], [0, 0]])
     module = to_torch(Normalizer().fit(X))
     assert_allclose(module(torch.from_numpy(X)), [[0.6, 0.8], [0, 0]])
-
-
-@pytest.mark.parametrize("fitted_on_unit_vectors", [True, False])
-def test_a_module_goes_after_what_made_the_vectors_that_it_was_fitted_on(
-    minilm, fitted_on_unit_vectors
-):
-    """MiniLM's folder ends with Normalize."""
-    torch, library = pytest.importorskip("torch"), pytest.importorskip("sentence_transformers")
-    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
-    texts = load_toy_sts().data[:100, 0].tolist()
-    encoder = BertEncoder(minilm, normalize=fitted_on_unit_vectors)
-    pipeline = make_pipeline(encoder, Whitening(16, power="auto"), Normalizer()).fit(texts)
-    linear = pipeline[1].linear_map()
-    W, b = linear.projection, linear.bias - linear.mean @ linear.projection
-    dense = modules.Dense(
-        *W.shape,
-        activation_function=torch.nn.Identity(),
-        init_weight=torch.tensor(W.T, dtype=torch.float32),
-        init_bias=torch.tensor(b, dtype=torch.float32),
-    )
-    transformer, pooling, normalize = library.SentenceTransformer(str(minilm), device="cpu")
-    chains = {
-        False: [pooling, dense, normalize],
-        True: [pooling, normalize, dense, modules.Normalize()],
-    }
-    for is_after, chain in chains.items():
-        model = library.SentenceTransformer(modules=[transformer, *chain], device="cpu")
-        cosines = (model.encode(texts) * pipeline.transform(texts)).sum(axis=1)
-        assert (cosines.min() > 1 - 1e-6) == (is_after == fitted_on_unit_vectors)

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 
 from skcalib import BiEncoder, TextEncoder, Whitening
@@ -109,12 +108,6 @@ def test_every_container_of_pairs_gives_the_same_two_lists(container):
     assert fitted_on(X) >= {*TEXTS, *OTHERS}
 
 
-def test_the_list_that_came_stays_as_it_was():
-    came = list(np.array(TEXTS))
-    assert as_texts(came) == TEXTS
-    assert {type(text) for text in came} == {np.str_}
-
-
 readers = pytest.mark.parametrize("read", [as_texts, as_pairs, fitted_on])
 
 
@@ -151,21 +144,17 @@ def test_an_iterator_is_refused_unread(read, iterate):
     assert len(list(texts)) == 2
 
 
-@pytest.mark.parametrize("X", [[("a", "b")], np.array("a"), np.full((2, 1, 1), "a")])
+@pytest.mark.parametrize(
+    "X",
+    [
+        *([("a", "b")], np.array("a"), np.full((2, 1, 1), "a")),
+        *(np.ones((3, 4)), np.ones((3, 4)).tolist(), pd.DataFrame(np.ones((3, 4)))),
+    ],
+)
 def test_other_than_one_column_is_no_texts(X):
-    match = rf"shape {re.escape(str(np.shape(X)))}; expected one text per row.*Select one te"
-    with pytest.raises(ValueError, match=match):
+    match = rf"shape {re.escape(str(np.shape(X)))}; expected one text per row.*Select one"
+    with pytest.raises(ValueError, match=f"{match}.*leave out the encoder"):
         as_texts(X)
-
-
-@readers
-@pytest.mark.parametrize("make", [np.float32, int, np.ndarray.tolist, list, pd.DataFrame])
-def test_vectors_are_no_texts(read, make):
-    X = np.arange(12.0).reshape(3, 4)
-    X = X.astype(make) if make in (np.float32, int) else make(X)
-    message = r"numbers, of shape \(3, 4\); .* leave out the encoder\. Where .* a TextEncoder"
-    with pytest.raises(ValueError, match=message):
-        read(X)
 
 
 @pytest.mark.parametrize(
@@ -174,30 +163,25 @@ def test_vectors_are_no_texts(read, make):
         (["ab", "cd"], r"\(2,\)"),  # strings are no pairs of their letters
         ([["a"], ["b"]], r"\(2, 1\)"),
         ([["a", "b", "c"]], r"\(1, 3\)"),
-        ([[], []], r"\(2, 0\)"),
-        ([["a", "b"], ["c"]], r"\(2,\)"),
-        ([["a", "b"], "cd"], r"\(2,\)"),
         (np.full((2, 1, 1), "a"), r"\(2, 1, 1\)"),
     ],
 )
 def test_other_than_two_columns_are_no_pairs(X, shape):
-    match = rf"X has shape {shape}(, whose row . is .*)?; .* \(n_pairs, 2\): a list"
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises(ValueError, match=rf"X has shape {shape}; .* \(n_pairs, 2\): a list"):
         as_pairs(X)
 
 
 BAD_ENTRIES = {
-    "None": (None, ValueError, r"a missing value \(None\)", "empty string"),
-    "nan": (float("nan"), ValueError, r"a missing value \(nan\)", "Drop the row"),
-    "pandas.NA": (pd.NA, ValueError, r"a missing value \(<NA>\)", "Drop the row"),
-    "int": (7, TypeError, "7 of type int", r"column of texts, or .*str\(\.\.\.\)"),
-    "numpy.int64": (np.int64(7), TypeError, ".*7.* of type int64", "column of texts"),
-    "bytes": (b"xyz", TypeError, "b'xyz' of type bytes", r"decode\('utf-8'\)"),
-    "list": (["x", "y"], TypeError, r"\['x', 'y'\] of type list", r"' '\.join\(entry\)"),
-    "object": (object(), TypeError, "<object object", r"str\(\.\.\.\)"),
+    "None": (None, ValueError, r"a missing value \(None\)"),
+    "nan": (float("nan"), ValueError, r"a missing value \(nan\)"),
+    "pandas.NA": (pd.NA, ValueError, r"a missing value \(<NA>\)"),
+    "int": (7, TypeError, "7 of type int"),
+    "bytes": (b"xyz", TypeError, "b'xyz' of type bytes"),
+    "long bytes": (b"x" * 10_000, TypeError, r"b'x{58} of type bytes"),
+    "list": (["x", "y"], TypeError, r"\['x', 'y'\] of type list"),
 }
 bad_entries = pytest.mark.parametrize(
-    ("entry", "exception", "what", "remedy"), BAD_ENTRIES.values(), ids=BAD_ENTRIES
+    ("entry", "exception", "what"), BAD_ENTRIES.values(), ids=BAD_ENTRIES
 )
 
 
@@ -207,96 +191,47 @@ bad_entries = pytest.mark.parametrize(
     [
         list,
         lambda entries: _objects(entries),
-        lambda entries: [[entry] for entry in entries],
         lambda entries: pd.Series(_objects(entries)[:, 0], index=[9, 8, 7, 6], dtype=object),
     ],
-    ids=["list", "column", "nested", "Series"],
+    ids=["list", "column", "Series"],
 )
-def test_the_first_bad_entry_is_named_by_position(container, entry, exception, what, remedy):
+def test_the_first_bad_entry_is_named_by_position(container, entry, exception, what):
     X = container(["a", "", entry, 5])
-    match = rf"X has {what}.* at position 2; expected str\. .*{remedy}"
-    with pytest.raises(exception, match=match):
+    with pytest.raises(exception, match=rf"X has {what}.* at position 2; expected str\. "):
         as_texts(X)
 
 
 @bad_entries
 @pytest.mark.parametrize("column", [0, 1])
-def test_the_first_bad_entry_of_pairs_is_named_by_column(
-    column, entry, exception, what, remedy
-):
+def test_the_first_bad_entry_of_pairs_is_named_by_column(column, entry, exception, what):
     rows = [["a", "b"], ["c", "d"], ["e", "f"]]
     rows[1][column] = entry
-    match = rf"X has {what}.* at position 1, column {column}; .*{remedy}"
-    with pytest.raises(exception, match=match):
+    with pytest.raises(exception, match=rf"X has {what}.* at position 1, column {column}; "):
         as_pairs(rows)
 
 
-@pytest.mark.parametrize(
-    "X", [pd.Series(["a", None], dtype="category"), pl.Series(["a", None])]
-)
-def test_a_missing_value_of_a_series_is_named(X):
-    with pytest.raises(ValueError, match=r"a missing value .* at position 1; .*Drop the row"):
-        as_texts(X)
-
-
-@pytest.mark.parametrize("X", [np.array([[1.0, 2.0]]).T, np.arange(2), pd.Series([1, 2])])
+@pytest.mark.parametrize("X", [np.arange(2), np.array([[1.0, 2.0]]).T, pd.Series([1, 2])])
 def test_a_column_of_numbers_is_refused_at_its_first_entry(X):
-    with pytest.raises(TypeError, match=r"at position 0; .*Select a column of texts"):
+    with pytest.raises(TypeError, match=r"at position 0; .*select a column of texts"):
         as_texts(X)
 
 
-@pytest.mark.parametrize("read", [as_texts, as_pairs])
-def test_a_long_entry_does_not_flood_the_message(read):
-    with pytest.raises((TypeError, ValueError), match="xxx") as caught:
-        read([b"x" * 10_000])
-    assert len(str(caught.value)) < 300
-
-
-@pytest.mark.parametrize(
-    ("X", "message"),
-    [
-        ([["a", "b", "c"]], r"shape \(1, 3\); expected pairs"),
-        (np.empty((3, 1), dtype=object), r"\(None\) at position 0; expected str"),
-    ],
-)
-def test_what_has_rows_of_several_columns_counts_as_pairs(X, message):
-    with pytest.raises(ValueError, match=message):
-        fitted_on(X)
+def test_what_has_rows_of_several_columns_counts_as_pairs():
+    with pytest.raises(ValueError, match=r"shape \(1, 3\); expected pairs"):
+        fitted_on([["a", "b", "c"]])
     assert {"ab", "cd"} <= fitted_on(["ab", "cd"])  # texts of two letters each
 
 
 def test_columns_of_pyarrow_are_taken():
     pa = pytest.importorskip("pyarrow")
-    texts = ["ab", "cd", "e"]
-    kinds = pa.string(), pa.large_string(), pa.string_view()
-    for kind in (*kinds, pa.dictionary(pa.int32(), pa.string())):
-        chunks = pa.chunked_array([pa.array(texts[:1], kind), pa.array(texts[1:], kind)])
-        assert as_texts(chunks) == as_texts(pa.array(texts, kind)) == texts
-        with pytest.raises(ValueError, match=r"missing value \(None\) at position 1"):
-            as_texts(pa.array(["a", None], kind))
+    assert as_texts(pa.array(["ab", "cd"])) == ["ab", "cd"]
+    with pytest.raises(ValueError, match=r"missing value \(None\) .*at position 1"):
+        as_texts(pa.chunked_array([["a", None]]))
 
 
-@pytest.mark.parametrize("dtype", ["U1", object])
-def test_a_masked_text_is_missing(dtype):
-    texts = np.ma.masked_array(np.array(["a", "b", "c"], dtype), mask=[False, True, False])
-    with pytest.raises(ValueError, match=r"missing value \(None\) at position 1"):
-        as_texts(texts)
-
-
-@pytest.mark.parametrize("dtype", [None, "object", "string"])
-def test_the_remedy_that_the_error_of_a_missing_text_names_works(dtype):
-    X = _objects(["a", None, np.nan, pd.NA])
-    X = X if dtype is None else pd.DataFrame(X, dtype=dtype)
-    remedy = "missing_values=pandas.NA, strategy='constant', fill_value=''"
-    with pytest.raises(ValueError, match=rf"position 1;.*SimpleImputer\({remedy}\)"):
-        as_texts(X)
-    imputer = SimpleImputer(missing_values=pd.NA, strategy="constant", fill_value="")
-    assert as_texts(imputer.fit_transform(X)) == ["a", "", "", ""]
-
-
-def test_the_remedy_for_missing_texts_in_a_list_works():
+def test_the_remedy_that_the_error_of_a_missing_text_names_works():
     X = ["a", None, np.nan]
-    with pytest.raises(ValueError, match=r"position 1; .* a list becomes") as caught:
+    with pytest.raises(ValueError, match=r"position 1; .* for instance with") as caught:
         as_texts(X)
-    remedy = str(caught.value).partition("a list becomes ")[2].rstrip(".")
+    remedy = str(caught.value).partition("for instance with ")[2].rstrip(".")
     assert as_texts(eval(remedy, {"X": X})) == ["a", "", ""]

@@ -76,10 +76,8 @@ def test_vectors_that_are_all_zero_have_no_spectrum():
 
 @pytest.mark.parametrize("display", DISPLAYS)
 def test_displays_take_vectors_as_estimators_do(display, cone, pyplot):
-    torch = pytest.importorskip("torch")
-    display.from_vectors(torch.tensor(cone, requires_grad=True))
     with pytest.raises(ValueError, match="NaN"):
-        display.from_vectors(np.ma.masked_equal(cone, cone[1, 1]))
+        display.from_vectors(np.where(cone == cone[1, 1], np.nan, cone))
     with pytest.raises(TypeError, match="Got texts, such as 'a'"):
         display.from_vectors(["a", "b"])
 

@@ -120,13 +120,6 @@ def threshold_per_query_of_documents(source, n):
     return rate, np.mean(cosines(source.new(2000), documents).max(axis=1) >= threshold)
 
 
-def p_value_per_query(source, n):
-    documents = source.new(100)
-    scale = SimilarityScale().fit(documents, unanswerable=source.fitted(n))
-    best = cosines(source.new(200), documents).max(axis=1)
-    return 0.1, np.mean(scale.p_value(best, per="query") <= 0.1)
-
-
 def unanswerable(source, n):
     stored, unknown, new = (
         source.texts(X) for X in (source.new(50), source.fitted(n), source.new(100))
@@ -168,12 +161,6 @@ def rejection_rate(source, n):
 def shift_p_value(source, n):
     """The new sample has copies, too."""
     return 0.05, shift(source.fitted(n), source.fitted(40)).p_value <= 0.05
-
-
-def shift_of_some_fitted(source, n):
-    X = source.fitted(n)
-    some = source.rng.permutation(X)[: n // 2]
-    return 0.05, shift(X, some).p_value <= 0.05
 
 
 def evidence(source, n, n_columns):

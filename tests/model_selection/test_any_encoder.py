@@ -80,13 +80,6 @@ def test_an_encoder_alone_is_scored_and_compared(texts):
     assert score == BiEncoder(FrozenEstimator(fitted)).fit(pairs).score(pairs, grades)
 
 
-def test_what_is_no_encoder_is_refused(texts):
-    with pytest.raises(TypeError, match=r"encoder is of type int; expected the folder"):
-        CalibrationSearch(3).fit(texts)
-    with pytest.raises(TypeError, match="Sparse data"):
-        CalibrationSearch(TfidfVectorizer()).fit(texts)
-
-
 @pytest.mark.parametrize("is_fitted", [False, True])
 def test_what_learns_but_is_no_estimator_of_scikit_learn_is_refused(is_fitted, texts):
     class Own:

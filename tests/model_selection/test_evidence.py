@@ -94,16 +94,16 @@ def scored(seed=0, is_raw_output=False, **gains):
     [
         ({}, {}, "", "raw"),
         ({}, {"is_raw_output": True}, "", "whitening"),
-        ({}, {}, "task='matches'", "whitening"),
+        ({}, {}, "task='duplicates'", "whitening"),
         ({"whitening": (0.03, 0.03)}, {}, "", "whitening"),
         ({"raw": (0.03, 0.03)}, {"is_raw_output": True}, "", "whitening"),
-        ({"raw": (0.03, 0.03)}, {}, "task='matches'", "whitening"),
+        ({"raw": (0.03, 0.03)}, {}, "task='duplicates'", "whitening"),
         # One kind of the score alone is no evidence.
         ({"whitening": (0, 0.1)}, {}, "", "raw"),
         ({"whitening": (0.1, 0)}, {}, "", "raw"),
         ({"pca": (0, 0.1)}, {"is_raw_output": True}, "", "whitening"),
         ({"pca": (0.03, 0.03)}, {"is_raw_output": True}, "", "pca"),
-        ({"pca": (0.03, 0.03)}, {}, "task='matches'", "pca"),
+        ({"pca": (0.03, 0.03)}, {}, "task='duplicates'", "pca"),
         # Of those that are better, the smaller lead decides.
         ({"pca": (0.02, 0.1), "whitening": (0.04, 0.04)}, {}, "", "whitening"),
         ({"pca": (0.05, 0.1), "whitening": (0.04, 0.04)}, {}, "", "pca"),

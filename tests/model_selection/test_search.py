@@ -3,7 +3,6 @@
 import pickle
 import re
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -27,7 +26,6 @@ from skcalib import (
     Whitening,
 )
 from skcalib.datasets import fetch_sts
-from skcalib.evaluation import evaluate_labeled
 from skcalib.model_selection import SelfRetrieval
 
 # Of vectors of a random model.
@@ -151,13 +149,13 @@ def test_own_candidates_are_tried_and_chosen_by_both_scores(sentences):
     assert chosen(search)["candidate"] == "signal"
     assert re.match(r"'signal' leads 'raw' by .* in halves and .* in thinned", search.reason_)
     assert isinstance(search.best_estimator_["calibrate"], Signal)
-    search = searched(noisy, sentences, candidates=own, task="matches", n_texts=100)
+    search = searched(noisy, sentences, candidates=own, task="duplicates", n_texts=100)
     assert chosen(search)["candidate"] == "signal"  # rather than what the task asks for
 
 
 def test_a_candidate_under_a_name_of_the_default_ones_replaces_it(sentences):
     own = [("mean", PCA(2))]
-    search = searched(hashed, sentences, candidates=own, task="matches")
+    search = searched(hashed, sentences, candidates=own, task="duplicates")
     assert isinstance(search.best_estimator_["calibrate"], PCA)
     own = [("whitening", PCA(2))]
     search = searched(hashed, sentences, candidates=own, n_texts=100)
@@ -167,34 +165,12 @@ def test_a_candidate_under_a_name_of_the_default_ones_replaces_it(sentences):
 
 def test_candidates_stay_as_they_are(sentences):
     pca = PCA(2)
-    search = CalibrationSearch(hashed, candidates=[("mean", pca)], task="matches")
+    search = CalibrationSearch(hashed, candidates=[("mean", pca)], task="duplicates")
     search.fit(sentences)
     assert not hasattr(pca, "components_")
     twin = clone(search)
     assert twin.candidates[0][1] is not pca
     assert repr(twin) == repr(search)
-
-
-@pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")
-@pytest.mark.parametrize("task", [None, "topics"])
-def test_a_narrow_domain_is_not_made_worse(task, minilm, sts_home, remembered):
-    # MiniLM reads altered copies of real texts: some 3 s.
-    folder = Path(sts_home).parent / "narrow"
-    if not folder.exists():
-        pytest.skip("no folder narrow beside SKCALIB_DATA")
-    fit, score = (pd.read_csv(folder / f"intents-{half}.csv") for half in ("train", "test"))
-    fit_on = fit["text"].sample(200, random_state=0).tolist()
-    search = searched(minilm, fit_on, task=task, n_texts=100)
-    some = score.sample(150, random_state=0)
-    some = some[some["label"].map(some["label"].value_counts()) >= 5]
-    table = evaluate_labeled(
-        {"raw": search.best_estimator_["encode"], "calibrated": search},
-        some["text"],
-        some["label"],
-        scores=("R-precision",),
-    )
-    raw, calibrated = table.scores[:, 0]
-    assert calibrated >= raw - 1
 
 
 def test_repeated_texts_count_once(tiny_bert, sentences):
@@ -252,18 +228,16 @@ def test_several_hidden_states_may_be_merged(tiny_bert, sentences):
     layers = chosen(search)["layers"]
     expected = layers if isinstance(layers, tuple) else (layers,)
     assert search.best_estimator_["encode"].layers_ == expected
+    merged = BertEncoder(tiny_bert, layers=(2, 3))
+    search = searched(merged, sentences, pooling="mean", layers=[(0, 1)], n_texts=100)
+    assert {*search.cv_results_["layers"]} == {(2, 3), (0, 1)}
 
 
-@pytest.mark.parametrize("globally", [False, True])
-def test_frames_change_nothing(tiny_bert, sentences, globally):
-    pytest.importorskip("pandas")
+def test_frames_change_nothing(tiny_bert, sentences):
     params = {"layers": [0], "pooling": "mean", "n_texts": 100}
     expected = searched(tiny_bert, sentences, **params)
-    encoder = BertEncoder(tiny_bert)
-    if not globally:
-        encoder.set_output(transform="pandas")
-    with config_context(transform_output="pandas" if globally else "default"):
-        search = searched(encoder, sentences, **params)
+    with config_context(transform_output="pandas"):
+        search = searched(tiny_bert, sentences, **params)
         vectors = np.asarray(search.transform(sentences))
     assert search.best_index_ == expected.best_index_
     assert_allclose(vectors, expected.transform(sentences), rtol=1e-4, atol=1e-4)
@@ -317,15 +291,16 @@ def test_memory_is_used_and_kept(tiny_bert, sentences, tmp_path, encoded):
     assert_array_equal(again.cv_results_["halves"], first.cv_results_["halves"])
 
 
-@pytest.mark.parametrize("n_texts", [20, 100], ids=["a sample", "all texts"])
-@pytest.mark.parametrize("own", [False, True])
-def test_progress_of_the_search_is_not_pipelines(tiny_bert, sentences, n_texts, own, capsys):
-    encoder = BertEncoder(tiny_bert, verbose=own)
-    params = {"layers": [0], "pooling": ["mean"], "n_texts": n_texts}
-    short = [" ".join(text.split()[:4]) for text in sentences]  # for the last fit alone
-    search = searched(encoder, sentences + short, verbose=True, **params)
-    assert "search" in capsys.readouterr().err
-    assert search.best_estimator_["encode"].verbose is own
+def test_the_encoder_alone_shows_progress_of_what_goes_through_the_model(
+    tiny_bert, sentences, capsys
+):
+    params = {"layers": [0], "pooling": ["mean"], "n_texts": 100}
+    searched(BertEncoder(tiny_bert), sentences, **params)
+    assert not capsys.readouterr().err
+    search = searched(BertEncoder(tiny_bert, verbose=True), sentences, **params)
+    # The search, and the width of the vectors of the last fit, which only reads.
+    assert capsys.readouterr().err.count("| 0/") == 2
+    assert search.best_estimator_["encode"].verbose
 
 
 @pytest.mark.parametrize("n_texts", [50, 100], ids=["a sample", "all texts"])
@@ -364,7 +339,7 @@ def test_candidates_share_the_other_parameters_of_an_encoder(tiny_bert, sentence
             "pooling, layers or prompt with a TextE",
         ),
         ({"n_groups": 1}, ValueError, "'n_groups' parameter of CalibrationSearch"),
-        ({"n_groups": 4, "task": "matches"}, ValueError, "n_groups=4 with task='matches'"),
+        ({"n_groups": 4, "task": "duplicates"}, ValueError, "n_groups=4 with task='dupl"),
         ({"candidates": "pca"}, ValueError, "'candidates' parameter of CalibrationSearch"),
         (
             {"candidates": [PCA(2)]},
@@ -400,7 +375,6 @@ def test_topics_are_smoothed(tiny_bert, sentences):
     [
         ({"task": "similarity"}, Whitening(power="auto", n_groups="many")),
         ({"task": "duplicates"}, Whitening(power=0)),
-        ({"task": "matches"}, Whitening(power=0)),
         ({"task": "topics"}, Whitening(power="auto")),
         ({"task": "topics", "n_groups": 4}, Whitening(power="auto", n_groups=4)),
         ({"n_groups": 4}, Whitening(power="auto", n_groups=4)),
@@ -438,14 +412,6 @@ def test_where_there_is_nothing_to_choose_nothing_is_scored(sentences):
     assert np.isnan(search.cv_results_["halves"]).tolist() == [True]
     assert "there is nothing else to compare" in search.reason_
     assert searched(counted, sentences, n_texts=100).n_texts_ == 100
-
-
-def test_a_number_of_clusters_reaches_the_whitening(tiny_bert, sentences):
-    params = {"layers": [3], "pooling": "mean", "n_texts": 100}
-    pipeline = searched(tiny_bert, sentences, n_groups=4, **params).best_estimator_
-    vectors = pipeline["encode"].transform(sentences)
-    expected = Whitening(power="auto", n_groups=4).fit(vectors)
-    assert pipeline["calibrate"].noise_ == pytest.approx(expected.noise_, rel=1e-4)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1.0])

@@ -37,9 +37,7 @@ def is_uniform(draw):
     return kstest(p, "uniform").pvalue > 0.01 and np.mean(np.less(p, 0.05)) < 0.11
 
 
-@pytest.mark.parametrize(
-    ("n_old", "n_new", "tails"), [(300, 30, None), (100, 100, None), (300, 100, 8)]
-)
+@pytest.mark.parametrize(("n_old", "n_new", "tails"), [(300, 30, None), (300, 100, 8)])
 def test_p_values_of_no_change_are_uniform(n_old, n_new, tails):
     def draw(rng):
         X = rng.normal(size=(n_old + n_new, 20)) * np.linspace(3, 0.1, 20) + 1

@@ -1,6 +1,5 @@
 """ZeroShotClassifier: classes from names, from a few labels, and none of these."""
 
-import pickle
 from functools import cache
 
 import numpy as np
@@ -12,9 +11,8 @@ from scipy.special import softmax
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
-from sklearn.metrics import accuracy_score, get_scorer
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import (
     GridSearchCV,
     KFold,
@@ -88,14 +86,6 @@ def test_neither_the_order_of_texts_nor_that_of_names_matters():
     assert found.threshold_ == expected.threshold_
 
 
-def test_each_text_and_each_name_is_encoded_once():
-    model = Counting(vectors)
-    texts = texts_of()
-    ZeroShotClassifier(TextEncoder(model), TOPICS, rejection_rate=0.1).fit(texts + texts)
-    asked = [text for text in model.asked if text in texts or text in TOPICS.values()]
-    assert sorted(asked) == sorted([*texts, *TOPICS.values()])
-
-
 def test_a_new_text_is_encoded_once_where_a_pipeline_calibrates():
     """It is compared before and after the calibration."""
     counting = Counting(vectors)
@@ -155,14 +145,6 @@ def test_labels_that_no_class_has_count_as_wrong():
     assert drawn().fit(texts).score(["2 5", "0 5"], [2.5, 0]) == 0.5
 
 
-def test_labels_outweigh_a_wrong_name():
-    texts = texts_of()
-    wrong = {0: "animals", 1: "music", 2: "cooking"}
-    assert drawn(wrong).fit(texts).score(texts, truth(texts)) < 0.5
-    labels = np.where(np.arange(180) < 60, truth(texts), -1)
-    assert drawn(wrong).fit(texts, labels).score(texts, truth(texts)) > 0.95
-
-
 @pytest.mark.parametrize("n_labels", [6, 30])
 def test_names_that_labels_contradict_are_outvoted(n_labels):
     """The names of two classes are exchanged, and two or more labels of each are right."""
@@ -209,28 +191,6 @@ def test_a_class_of_most_texts_that_have_nothing_in_common():
     assert model.score(new, [text[0] for text in new]) > 0.95
 
 
-def test_texts_without_label_do_not_drag_classes_that_are_no_topics():
-    """The texts divide by topic. The classes divide each topic, which shows less."""
-    right, dragged = [], []
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        topic, side = rng.integers(0, 2, (2, 2000))
-        X = rng.normal(size=(2000, 40))
-        X[:, 0] += 5 * topic
-        X[:, 1] += 3 * side
-        vectors = TextEncoder(lambda texts, X=X: X[[int(text) for text in texts]])
-        encoder = make_pipeline(vectors, Whitening(power="auto"))
-        labels = np.full(2000, None)
-        for s in (0, 1):  # more labels of a class are of one topic
-            for t, n in ((s, 5), (1 - s, 3)):
-                labels[np.flatnonzero((side == s) & (topic == t))[:n]] = s
-        texts = [str(i) for i in range(2000)]
-        predicted = ZeroShotClassifier(encoder).fit(texts, labels).predict(texts)
-        right.append(np.mean(predicted == side))
-        dragged.append(np.mean(predicted == topic))
-    assert np.mean(right) > np.mean(dragged) + 0.05
-
-
 @pytest.mark.parametrize("words", [["Music", "music"], ["animals", "Music", "MUSIC"]])
 def test_names_that_the_encoder_cannot_distinguish_are_refused(words):
     def lower(texts):
@@ -251,17 +211,11 @@ def test_labels_are_returned_as_given():
     assert names.predict(["0 5", "1 5"]).tolist() == ["music", "animals"]
     described = {"b": ["music"], "a": "animals", "c": "cooking"}
     assert drawn(described).fit(texts).predict(["0 5", "1 5"]).tolist() == ["b", "a"]
-
-
-@pytest.mark.parametrize("labels", [(2**53, 2**53 + 1), (3, 2**63 + 1), (2**70, 2**70 + 1)])
-@pytest.mark.parametrize("kinds", [(int, int), (np.int64, np.uint64)])
-def test_large_labels_are_returned_as_given(labels, kinds):
-    kinds = (int, int) if labels[0] > 2**64 else kinds  # NumPy has none of their size
-    y = np.array([kind(label) for kind, label in zip(kinds, labels, strict=True)], object)
+    large = [3, 2**63 + 1]  # an array of both is of floats
     texts = texts_of(topics=(0, 1))
-    model = ZeroShotClassifier(drawn().encoder).fit(texts, y[truth(texts)])
-    assert model.classes_.tolist() == [*labels]
-    assert set(model.predict(texts).tolist()) == {*labels}
+    model = ZeroShotClassifier(drawn().encoder)
+    model.fit(texts, [large[topic] for topic in truth(texts)])
+    assert model.predict(["0 5", "1 5"]).tolist() == large
 
 
 @pytest.mark.parametrize(
@@ -367,14 +321,9 @@ def test_texts_of_no_class_are_rejected():
     of_no_class = texts_of(topics=(3,))
     assert np.mean(model.predict(of_no_class) == "none") > 0.9
     assert model.predict(["0 5", *of_no_class[:1]]).tolist() == [0, "none"]
-    assert drawn().fit(texts_of()).predict(of_no_class[:1]).dtype.kind == "i"
-
-
-def test_classifier_rejected_label_keeps_the_dtype_of_labels():
-    texts = texts_of()
-    predicted = drawn(rejection_rate=0.1, other=-1).fit(texts).predict(texts)
+    predicted = drawn(rejection_rate=0.1, other=-1).fit(texts_of()).predict(texts_of())
     assert -1 in predicted
-    assert accuracy_score(truth(texts), predicted) == np.mean(truth(texts) == predicted)
+    assert predicted.dtype.kind == "i"
 
 
 def test_one_class_takes_every_text_with_a_warning():
@@ -403,16 +352,6 @@ def test_two_classes_have_one_score_and_fit_into_scikit_learn():
     assert np.mean(tuned.fit(np.array(texts), y).predict(new) == labels) > 0.95
 
 
-@pytest.mark.parametrize("labels", [[-1, 0, 1], [-1, 0], [-2, -1, 0, 1, 2]])
-def test_labels_among_which_minus_one_may_be_a_class_are_refused(labels):
-    texts = texts_of()
-    with pytest.raises(ValueError, match=r"labels -1 and .*may be a class.*by None, or name"):
-        ZeroShotClassifier(TextEncoder(vectors)).fit(texts, np.resize(labels, len(texts)))
-    y = truth(texts) - 1
-    named = drawn(dict(zip((-1, 0, 1), TOPICS.values(), strict=True)))
-    assert named.fit(texts, y).score(texts, y) > 0.95
-
-
 def test_a_blank_label_is_none():
     texts = texts_of()
     y = [f"topic {k}" if i < 9 else ("", " ")[i % 2] for i, k in enumerate(truth(texts))]
@@ -421,17 +360,16 @@ def test_a_blank_label_is_none():
     assert model.score(texts, y) == model.score(texts[:9], y[:9])
 
 
-def test_labels_minus_one_and_one_are_no_two_classes_unless_they_are_named():
-    texts = texts_of(topics=(0, 1))
-    y = 2 * truth(texts) - 1
-    match = "labels -1 and 1: -1 may be a class, but marks texts without a label"
-    for labels in (y, [None, *y.tolist()[1:]]):
-        with pytest.raises(ValueError, match=match):
-            ZeroShotClassifier(TextEncoder(vectors)).fit(texts, labels)
-    model = drawn({-1: "music", 1: "animals"}).fit(texts, y)
-    assert model.score(texts, y) == 1
-    wrong = drawn({-1: "animals", 1: "music"}).fit(texts, y)  # labels outweigh the names
-    assert wrong.score(texts, y) == 1
+@pytest.mark.parametrize(
+    "labels", [[-1, 1], [None, 1, -1], [-1, 0], [-1, 0, 1], [-2, -1, 0, 1, 2]]
+)
+def test_labels_among_which_minus_one_may_be_a_class_are_refused(labels):
+    texts = texts_of()
+    with pytest.raises(ValueError, match=r"labels -1 and .*may be a class.*by None, or name"):
+        ZeroShotClassifier(TextEncoder(vectors)).fit(texts, np.resize(labels, len(texts)))
+    y = truth(texts) - 1
+    named = drawn(dict(zip((-1, 0, 1), TOPICS.values(), strict=True)))
+    assert named.fit(texts, y).score(texts, y) > 0.95
 
 
 def test_two_texts_are_enough_to_give_finite_scores():
@@ -445,10 +383,8 @@ def test_two_texts_are_enough_to_give_finite_scores():
     [
         ({"class_names": ["music", "music"]}, None, "has 'music' twice"),
         ({"class_names": []}, None, "class_names is empty"),
-        ({"class_names": ["lost card", "lost_card"]}, None, "'lost_card' by the same words"),
-        ({"class_names": {0: ["a", "b"], 1: ["b", "a"]}}, None, "classes 0 and 1 by the same"),
         ({"rejection_rate": 0.1, "other": 2}, None, "other=2 is also a class"),
-        ({}, np.zeros((180, 1), int), r"y has the label \[0\], a list; .* ravel"),
+        ({}, np.zeros((180, 1), int), r"y is of type ndarray; .* ravel"),
         ({"class_names": ["music", " "]}, None, "describes class ' ' by ' '"),
         ({"class_names": ["_", "music"]}, None, "class '_' by '_'; expected a text"),
         ({"class_names": {0: []}}, None, "describes class 0"),
@@ -457,25 +393,17 @@ def test_two_texts_are_enough_to_give_finite_scores():
         ({"class_names": "music"}, None, "class_names is of type str; expected a list"),
         ({"class_names": None}, None, "neither class_names nor labels"),
         ({"class_names": None}, [None] * 180, "neither class_names nor labels"),
-        ({"class_names": {("a", 1): "b"}}, None, r"label \('a', 1\), a tuple"),
-        (
-            {"class_names": [["music"]]},
-            None,
-            "a number. Join its parts",
-        ),
-        ({"class_names": {None: "music"}}, None, "class_names has a missing label, None"),
-        ({"class_names": None}, [True, 0, 2] * 60, "True or False with other labels"),
-        ({}, [True] * 180, "True or False with other labels, and True equals 1"),
+        ({"encoder": ["music"], "class_names": "minilm"}, None, "encoder is of type list"),
+        ({"class_names": {None: "music"}}, None, "class_names has a missing label"),
         ({}, dict.fromkeys(range(180), 1), "y is of type dict; expected a list"),
         (
             {},
             pd.DataFrame({"y": [0, 1, 2] * 60}),
-            r"Select one column of the frame, as in frame\['y'\]",
+            "select one column of a frame",
         ),
         ({}, [9] + [None] * 179, "label 9, which is none of the classes"),
         ({}, [0, 1], "inconsistent numbers of samples"),
         ({"rejection_rate": 1.0}, None, "'rejection_rate' parameter"),
-        ({"rejection_rate": 0.1, "other": ("a",)}, None, "other has the label"),
     ],
 )
 def test_errors(params, y, message):
@@ -488,14 +416,6 @@ def test_errors(params, y, message):
 def test_one_text_is_too_few():
     with pytest.raises(ValueError, match=r"n_samples=1 distinct texts.*at least two"):
         drawn().fit(["0 1", "0 1"])
-
-
-def test_pickles_and_clones(tiny_bert, words):
-    texts = [" ".join(np.random.default_rng(i).choice(words, 6)) for i in range(40)]
-    model = ZeroShotClassifier(BertEncoder(tiny_bert), list(words[:3])).fit(texts)
-    back = pickle.loads(pickle.dumps(model))
-    assert_array_equal(back.decision_function(texts), model.decision_function(texts))
-    assert not hasattr(clone(model), "classes_")
 
 
 def test_a_pipeline_that_calibrates_is_not_calibrated_again(tiny_bert, words):
@@ -546,11 +466,6 @@ def test_names_may_be_a_column_and_outputs_frames(container):
     expected = drawn(names).fit(texts_of()).predict(texts_of())
     with config_context(transform_output="default" if container == "pyarrow" else container):
         assert_array_equal(drawn(column).fit(texts_of()).predict(texts_of()), expected)
-
-
-def test_an_encoder_of_sparse_vectors_is_refused():
-    with pytest.raises(TypeError, match="Sparse data was passed for vectors of the encoder"):
-        ZeroShotClassifier(TfidfVectorizer(), ["music", "animals"]).fit(texts_of())
 
 
 @pytest.mark.parametrize("whitened", [False, True], ids=["encoder", "pipeline"])

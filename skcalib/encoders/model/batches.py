@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from skcalib.base import warn
-from skcalib.encoders.lookup import BLOCK, Model, Records, Show
+from skcalib.encoders.lookup import BLOCK, Model, Records
 from skcalib.encoders.model.load import Backbone
 from skcalib.encoders.model.pooling import Joined, Pooler
 from skcalib.encoders.model.tokens import around
-from skcalib.encoders.recipe import SLOT_OF, SLOTS, Recipe, Slots
+from skcalib.encoders.recipe import POOLINGS, Recipe, Slots
 from skcalib.encoders.store import VectorStore
 
 # Limits of a block of texts that are read in windows: the number of their characters, and the
@@ -20,10 +20,7 @@ CHARACTERS, HELD = 2**20, 2**27
 
 
 class BackboneModel(Model):
-    """The `Model` of `sources` for a backbone and a recipe.
-
-    A batch has a number of tokens that suits the device, until one does not fit into memory.
-    """
+    """The `Model` of `lookup` for a backbone and a recipe."""
 
     def __init__(self, backbone: Backbone, recipe: Recipe):
         self._backbone, self._recipe, self._budget = backbone, recipe, token_budget(backbone)
@@ -53,7 +50,7 @@ class BackboneModel(Model):
             "not finite. Try dtype='float32'."
         )
 
-    def encode(self, texts: Sequence[str], show: Show) -> Iterator[Records]:
+    def encode(self, texts: Sequence[str]) -> Iterator[Records]:
         """Yield all slots of the texts, those of long texts first."""
         most, characters = BLOCK, np.inf
         if self._recipe.windows:
@@ -61,9 +58,9 @@ class BackboneModel(Model):
             characters = CHARACTERS
         # Blocks are tokenized and sorted together.
         for block in runs([len(text) for text in texts], most, characters):
-            yield from self._encode_block(texts[block], block.start, show)
+            yield from self._encode_block(texts[block], block.start)
 
-    def _encode_block(self, texts: Sequence[str], start: int, show: Show) -> Iterator[Records]:
+    def _encode_block(self, texts: Sequence[str], start: int) -> Iterator[Records]:
         """Yield the slots of texts; rows count from ``start``."""
         tokens = self._backbone.tokens
         windows = tokens.windows(texts, self._recipe)
@@ -71,7 +68,7 @@ class BackboneModel(Model):
         ids, rows, is_cut, second = windows
         rows, has_windows = rows + start, len(rows) > len(texts)
         joined = Joined(rows, self.slots) if has_windows else None
-        lengths, n_seen = np.array([len(i) for i in ids]), 0
+        lengths = np.array([len(i) for i in ids])
         pending = deque(self._batches(lengths))
         while pending:
             batch = pending.popleft()
@@ -93,8 +90,6 @@ class BackboneModel(Model):
                 yield Records(rows[batch], vectors, counts)
                 continue
             yield from joined.add(batch, vectors, counts, weights)
-            n_seen += len(batch)
-            show(f"{n_seen:,} of {len(rows):,} windows")  # a text may take minutes
 
     def _batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the windows of each batch, by their lengths."""
@@ -104,15 +99,11 @@ class BackboneModel(Model):
     def _pool(
         self, ids: list[list[int]], second: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Run the model on B windows and pool its hidden states.
-
-        Return slots, (B, n_slots, d), numbers of tokens pooled, own and unknown, (B, 3), and
-        weights, (B, n_slots).
-        """
+        """Return slots of B windows, numbers of tokens pooled, own and unknown, and weights."""
         backbone, slots, kinds = self._backbone, self.slots, self._backbone.tokens
         tokens, lengths = np.concatenate(ids), np.array([len(i) for i in ids])
         special = np.isin(tokens, kinds.added_ids)
-        ranked = any(SLOTS[name].by_frequency for name in slots.poolings)
+        ranked = any(POOLINGS[name].by_frequency for name in slots.poolings)
         zipf = kinds.zipf[tokens] if ranked else None
         where = backbone.width, backbone.device, self._recipe.skip
         pooler = Pooler(lengths, special, zipf, slots, *where, second)
@@ -134,27 +125,27 @@ class BackboneModel(Model):
 
 def kept_slots(recipe: Recipe, backbone: Backbone, store: VectorStore) -> Slots:
     """Return all slots that a store keeps, if those that a recipe needs are among them."""
-    slot, needed = recipe.slot, list(recipe.layers)
+    pooling, needed = recipe.pooling, list(recipe.layers)
     n_states = backbone.n_layers + 1
     kept_layers = range(n_states) if store.layers is None else store.layers
     layers = sorted({i + n_states if i < 0 else i for i in kept_layers})
-    kept = {name for p in store._poolings for name in (SLOT_OF[p], f"{p}_own")}
-    if slot not in kept or not {*needed} <= {*layers} <= {*range(n_states)}:
+    kept = {name for p in store._poolings for name in (p, f"{p}_own")}
+    if pooling not in kept or not {*needed} <= {*layers} <= {*range(n_states)}:
         raise ValueError(
             f"The store keeps the hidden states {layers} with pooling={store.pooling!r}; this "
-            f"encoder uses {needed} with {recipe.pooling!r}, and its model has 0 to "
+            f"encoder uses {needed} with {pooling!r}, and its model has 0 to "
             f"{backbone.n_layers}. Create a VectorStore with the layers and the pooling of the "
             "encoder, or without both."
         )
-    rare = store.pooling is not None or SLOTS[slot].of_decoders or backbone.is_causal
+    rare = store.pooling is not None or POOLINGS[pooling].of_decoders or backbone.is_causal
     poolings = [
         name
-        for name, how in SLOTS.items()
+        for name, how in POOLINGS.items()
         if name in kept
         and (rare or not how.of_decoders)
         and (backbone.tokens.has_zipf or not how.by_frequency)
     ]
-    places = [layers.index(i) * len(poolings) + poolings.index(slot) for i in needed]
+    places = [layers.index(i) * len(poolings) + poolings.index(pooling) for i in needed]
     return Slots.of(layers, poolings, places)
 
 

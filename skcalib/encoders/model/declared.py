@@ -7,21 +7,17 @@ from typing import Any, NamedTuple
 
 from skcalib.encoders.model.folder import (
     CONFIG,
-    COUNT,
     DECLARED,
     MODULES,
     TRANSFORMER,
-    checked,
     entries,
-    is_count,
-    refuse_inner,
     unreadable,
 )
 from skcalib.encoders.recipe import POOLINGS
 
 SETTINGS, *_ = DECLARED
 NORMALIZE = "Normalize"
-HARMLESS = {NORMALIZE, "Dropout"}  # after the pooling: they change no cosine
+HARMLESS = {NORMALIZE, "Dropout"}  # they change no cosine
 # What sentence-transformers writes of the transformer of a model of texts.
 USUAL = {
     "transformer_task": "feature-extraction",
@@ -30,6 +26,9 @@ USUAL = {
         "text": {"method": "forward", "method_output_name": "last_hidden_state"}
     },
 }
+# Types of the entries that are read.
+OF_TRANSFORMER = {"max_seq_length": int, "do_lower_case": bool}
+OF_SETTINGS = {"prompts": dict, "default_prompt_name": str, "truncate_dim": int}
 
 
 class Declared(NamedTuple):
@@ -59,41 +58,37 @@ class Declared(NamedTuple):
 
 
 def declared(folder: Path) -> Declared:
-    """Read the settings of a folder; a file that is there but cannot be read is an error."""
-    before, pooling, after, normalizes = _pooling_module(folder)
-    file, settings = folder / SETTINGS, entries(folder, SETTINGS)
-    name = next((name for name in TRANSFORMER if entries(folder, name)), TRANSFORMER[0])
-    transformer = _transformer(folder / name, entries(folder, name))
-    prompts = checked(file, settings, "prompts", _are_texts, "an object of texts by name")
-    default = checked(file, settings, "default_prompt_name", _is_name, "a name")
-    return Declared(
-        pooling=", then ".join(filter(None, [*before, _pooling(pooling), *after])),
-        declares_pooling=bool(pooling),
-        normalizes=normalizes,
-        include_prompt=bool(pooling.get("include_prompt", True)),
-        prompts={name: prompt or "" for name, prompt in (prompts or {}).items()},
-        default_prompt_name=default,
-        **transformer,
-        truncate_dim=checked(file, settings, "truncate_dim", is_count, COUNT),
-    )
-
-
-def _transformer(file: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """Return what a file declares of the transformer; refuse an entry that is not read.
-
-    Such an entry might change vectors, and most folders have none.
-    """
-    read = {name: content.get(name) for name in ("max_seq_length", "do_lower_case")}
-    checked(file, read, "max_seq_length", is_count, COUNT)
-    checked(file, read, "do_lower_case", lambda value: isinstance(value, bool), "a boolean")
-    for name, value in content.items():
-        if value and name not in read and USUAL.get(name) != value:
+    """Read the settings of a folder; one that cannot be read or followed is an error."""
+    settings = _read(folder, SETTINGS, OF_SETTINGS)
+    file = next((name for name in TRANSFORMER if entries(folder, name)), TRANSFORMER[0])
+    transformer = _read(folder, file, OF_TRANSFORMER)
+    for name, value in transformer.items():
+        if value and name not in OF_TRANSFORMER and USUAL.get(name) != value:
             raise ValueError(
-                f"{file} declares {name}={value!r:.80}, which may change vectors, but "
+                f"{folder / file} declares {name}={value!r:.80}, which may change vectors, but "
                 "BertEncoder does not support it. Delete the entry to encode without it, or "
                 "wrap the SentenceTransformer in a TextEncoder."
             )
-    return {"max_length": read["max_seq_length"], "lower_case": bool(read["do_lower_case"])}
+    prompts = settings.get("prompts") or {}
+    return Declared(
+        **_pooling(folder),
+        prompts={name: prompt or "" for name, prompt in prompts.items()},
+        default_prompt_name=settings.get("default_prompt_name"),
+        max_length=transformer.get("max_seq_length"),
+        lower_case=bool(transformer.get("do_lower_case")),
+        truncate_dim=settings.get("truncate_dim"),
+    )
+
+
+def _read(folder: Path, name: str, kinds: dict[str, type]) -> dict[str, Any]:
+    """Return the entries of a file; refuse those of another type."""
+    content = entries(folder, name)
+    for key, kind in kinds.items():
+        value = content.get(key)
+        if value is not None and type(value) is not kind:
+            expected = f"{key}={value!r:.80}; expected a value of type {kind.__name__}"
+            raise unreadable(folder / name, expected)
+    return content
 
 
 def wants_prompt(model: str | os.PathLike, config: dict[str, Any], settings: Declared) -> bool:
@@ -106,32 +101,36 @@ def wants_prompt(model: str | os.PathLike, config: dict[str, Any], settings: Dec
     )
 
 
-def _pooling_module(folder: Path) -> tuple[list[str], dict, list[str], bool]:
-    """Classes before the pooling, its settings, classes after it, and whether it normalizes."""
+def _pooling(folder: Path) -> dict[str, Any]:
+    """Return what the modules of a folder declare."""
     modules = entries(folder, MODULES, list)
     try:
-        classes = [_class_of(module["type"]) for module in modules]
-        folders = [str(module["path"]) for module in modules]
-    except (TypeError, LookupError, AttributeError):
-        raise unreadable(folder / MODULES) from None
-    if not modules:  # as in most folders
-        classes, folders = ["Transformer", "Pooling"], ["", "1_Pooling"]
-    refuse_inner(folder)
-    first = [] if classes[0] == "Transformer" else classes[:1]
-    if "Pooling" not in classes:
-        # The mean is the default only for a transformer alone, not if modules change vectors.
-        others = first + [name for name in classes[1:] if name not in HARMLESS]
-        return others, {"pooling_mode": ""} if others else {}, [], NORMALIZE in classes
-    i = classes.index("Pooling")
-    config = entries(folder, f"{folders[i]}/{CONFIG}")
-    # Without a mode it is the mean.
-    modes = [config[key] for key in config if key.startswith("pooling_mode_")]
-    mode = config.get("pooling_mode", "mean")
-    named = isinstance(mode, str) or (isinstance(mode, list) and mode)
-    if (modules and not config) or (modes and not any(modes)) or not named:
-        raise unreadable(folder / folders[i] / CONFIG)
-    after = [name for name in classes[i + 1 :] if name not in HARMLESS]
-    return first + classes[1:i], config, after, NORMALIZE in classes[i:]
+        places = {_class_of(module["type"]): module["path"] for module in modules}
+    except (TypeError, LookupError, AttributeError) as error:
+        raise unreadable(folder / MODULES, repr(error)) from None
+    if inner := next(iter(places.values()), ""):
+        raise ValueError(
+            f"{folder / MODULES} puts the model into the folder {inner!r}, as old versions of "
+            "sentence-transformers did; BertEncoder reads it next to that file. Load and save "
+            "it with a newer version; or give BertEncoder the inner folder, and its pooling."
+        )
+    places = places or {"Transformer": "", "Pooling": "1_Pooling"}
+    names = [name for name in places if name not in HARMLESS]
+    names = names[1:] if names[:1] == ["Transformer"] else names
+    config = {}
+    if "Pooling" in names:
+        file = f"{places['Pooling']}/{CONFIG}"
+        config = entries(folder, file)
+        if modules and not config:
+            raise unreadable(folder / file)
+        names[names.index("Pooling")] = _mode(config)
+    return {
+        # The mean is the default for a transformer alone.
+        "pooling": ", then ".join(names) or "mean",
+        "declares_pooling": bool(config),
+        "normalizes": NORMALIZE in places,
+        "include_prompt": bool(config.get("include_prompt", True)),
+    }
 
 
 def _class_of(kind: str) -> str:
@@ -139,18 +138,10 @@ def _class_of(kind: str) -> str:
     return kind.rpartition(".")[2] if kind.startswith("sentence_transformers.") else kind
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(v, str | None) for v in value.values())
-
-
-def _pooling(config: dict) -> str:
-    mode = config.get("pooling_mode")
-    if mode is None:  # before version 6: one entry per mode
-        mode = [key[13:] for key in config if key.startswith("pooling_mode_") and config[key]]
-    modes = [mode] if isinstance(mode, str) else list(map(str, mode))
-    named = {name: ours for ours, how in POOLINGS.items() for name in how.st_names or ()}
-    return " and ".join(named.get(name, name) for name in modes) if modes else "mean"
+def _mode(config: dict[str, Any]) -> str:
+    """Return our name of the pooling of a module, or that of sentence-transformers."""
+    former = [key[13:] for key in config if key.startswith("pooling_mode_") and config[key]]
+    mode = config.get("pooling_mode", former or "mean")  # former versions had an entry for each
+    modes = map(str, mode if isinstance(mode, list) else [mode])
+    ours = {name: key for key, how in POOLINGS.items() for name in how.st_names or ()}
+    return " and ".join(ours.get(name, name) for name in modes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import textwrap
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
@@ -77,9 +78,8 @@ class ForwardPass:
     ) -> None:
         """Call ``receive(layer, hidden)`` with hidden states of shape (N, d) of some layers.
 
-        Layers count from 0, the output of the embedding layer. The model stops after the last
-        of them. ``ids``, of shape (N,), holds the token ids of B texts, one after the other,
-        grouped by length; if one is longer than ``longest_packed``, all have its length.
+        ``ids``, of shape (N,), holds the token ids of B texts, one after the other, grouped by
+        length; if one is longer than ``longest_packed``, all have its length.
         """
         last, hooked = max(layers), self.hooked
 
@@ -141,20 +141,14 @@ class ForwardPass:
 
 
 def first_position(module: Any) -> int:
-    """Position of a text's first token.
-
-    RoBERTa and its relatives start after the position of padding tokens.
-    """
+    """Position of a text's first token; RoBERTa's follows that of padding tokens."""
     table = getattr(getattr(module, "embeddings", None), "position_embeddings", None)
     padding_idx = getattr(table, "padding_idx", None)
     return 0 if padding_idx is None else padding_idx + 1
 
 
 def windows_of(module: Any) -> list[int]:
-    """Numbers in a config that may limit how far tokens attend, by the names of entries.
-
-    Relative positions are cut off, or coarser, beyond some distance.
-    """
+    """Numbers in a config that may limit how far tokens attend, by the names of entries."""
     pattern = r'"\w*(?:window|chunk|local|block|bucket|relative)\w*": ([1-9]\d*)\b'
     return [int(n) for n in re.findall(pattern, module.config.to_json_string(use_diff=False))]
 
@@ -165,9 +159,7 @@ def by_longest(module: Any) -> bool:
 
 
 def in_short(error: Exception) -> str:
-    """First line of an error, with its type unless it is a ValueError."""
-    text = re.sub(
-        r"\x1b\[[0-9;]*m", "", str(error)
-    ).strip()  # torch colors some of its messages
-    message = (text or "no details").splitlines()[0].rstrip(".: ")
+    """Return an error on one line, with its type unless it is a ValueError."""
+    message = re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or "no details"  # colors, of torch
+    message = textwrap.shorten(message, 300).rstrip(".: ")
     return message if type(error) is ValueError else f"{type(error).__name__}: {message}"

@@ -7,17 +7,14 @@ that way; this is tried once, on a few texts.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
 
 from skcalib.compat import attention_of
 from skcalib.encoders.model.folder import fingerprint
@@ -34,41 +31,22 @@ from skcalib.process.devices import plain_torch, resolve_device
 
 # Kinds of encoder-decoders, as model_type in config.json, whose encoder can be used alone.
 ENCODER_OF = ("t5", "mt5", "umt5")
-
-# Endings of tensors that go with quantized weights.
-SCALES = re.compile(r"(scales?|zeros|zero_points?|scale_inv|absmax|qweight)$")
-NUMBER = re.compile(r"\.\d+(?=\.)")  # of a block
 BUFFERS = {"position_ids", "token_type_ids", "inv_freq", "masked_bias"}  # once saved as weights
-FORMER = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-
 TRIAL = 520  # most tokens of a text that is tried: more than most windows of encoders
 
 
-def load(folder: Path, device: str, dtype: str, *, lower_case: bool = False) -> Backbone:
-    """Return a model; this process loads it once for each state of its files.
-
-    With ``lower_case``, its tokenizer lowercases texts first.
-    """
+def load(folder: Path, device: str, dtype: str) -> Backbone:
+    """Return a model; this process loads it once for each state of its files."""
     key, place = fingerprint(folder), resolve_device(device)
-    return caches.model_of(_loaded, folder, key, place, getattr(torch, dtype), lower_case)
+    return caches.model_of(_loaded, folder, key, place, getattr(torch, dtype))
 
 
-def _loaded(
-    folder: Path,
-    key: str,
-    device: torch.device,
-    dtype: torch.dtype,
-    lower_case: bool,
-) -> Backbone:
+def _loaded(folder: Path, key: str, device: torch.device, dtype: torch.dtype) -> Backbone:
     """Load the model of a folder whose fingerprint is ``key``."""
     try:
         with plain_torch(device):
             tokenizer, module = read(folder)
-            name = key
-            if lower_case:
-                lowercase(tokenizer)
-                name = hashlib.sha256(f"{key} in lower case".encode()).hexdigest()
-            backbone = Backbone(folder, name, tokenizer, module, device, dtype)
+            backbone = Backbone(folder, key, tokenizer, module, device, dtype)
         if fingerprint(folder) != key:
             raise ValueError("its files changed while they were read. Call again")
     except (MemoryError, torch.cuda.OutOfMemoryError):
@@ -85,23 +63,7 @@ def _loaded(
 
 
 class Backbone:
-    """A loaded model.
-
-    Attributes
-    ----------
-    tokens : Tokens
-        Its tokenizer.
-    forward : ForwardPass
-        The forward pass, with matrix products in ``dtype`` on ``device``.
-    n_layers, width, n_positions, max_length : int
-        Number of transformer blocks; hidden size d; most tokens of a text, special ones
-        included, that the model has positions for; the smaller of this and the tokenizer's
-        limit.
-    is_causal : bool
-        Each token attends only to itself and the tokens before it, as in decoders.
-    precision : str
-        The dtype; in half precision also the device, because devices round differently.
-    """
+    """A loaded model, with matrix products in ``dtype`` on ``device``."""
 
     def __init__(
         self,
@@ -115,30 +77,28 @@ class Backbone:
         self.folder, self.fingerprint, self.device = folder, fingerprint, device
         self.module = module
         self.n_layers, self.width = module.config.num_hidden_layers, module.config.hidden_size
-        self.n_positions = n_positions(module)
-        self.max_length = min(limit_of(tokenizer), self.n_positions)
+        self.n_positions = n_positions(module)  # most tokens of a text, special ones included
+        # Without a limit a tokenizer declares 1e30.
+        self.max_length = int(min(tokenizer.model_max_length, self.n_positions))
         self.tokens = Tokens(tokenizer, n_embedded(folder, tokenizer, module))
-        trial = _trial_of(module, self.tokens, self.n_positions)
-        self.is_causal = trial.is_causal
+        texts, states, self.is_causal = _trial_of(module, self.tokens, self.n_positions)
         with quiet_transformers():
-            self.forward = _forward_pass(module, trial)
+            self.forward = _forward_pass(module, texts, states, self.is_causal)
         self.forward.move(device, dtype)
-        _compare(self.forward, trial, tolerance=0.2)
+        _compare(self.forward, texts, states, tolerance=0.2)
         self.precision = str(dtype).removeprefix("torch.")
+        # Devices round half precision differently.
         if dtype != torch.float32 and device.type != "cpu":
             self.precision += f" on {device.type}"
 
 
-class _Trial(NamedTuple):
-    """Three texts, the last two of equal length, and the hidden states of each text alone."""
+def _trial_of(
+    module: Any, tokens: Tokens, n_positions: int
+) -> tuple[list[np.ndarray], list[torch.Tensor], bool]:
+    """Draw three texts, the last two of equal length, and run each alone.
 
-    texts: list[np.ndarray]  # token ids
-    states: list[torch.Tensor]  # hidden states, (n_layers + 1, length, d), in float32
-    is_causal: bool  # each token attends only to itself and the tokens before it
-
-
-def _trial_of(module: Any, tokens: Tokens, n_positions: int) -> _Trial:
-    """Draw texts of words and special tokens, and run each alone."""
+    Returned are token ids, hidden states in float32, and whether the model is causal.
+    """
     # The first text exceeds the windows of the model, unless they are long.
     windows = [n + 8 for n in windows_of(module) if n + 8 <= TRIAL]
     shape = 3, min(max([16, *windows]), n_positions)
@@ -150,7 +110,7 @@ def _trial_of(module: Any, tokens: Tokens, n_positions: int) -> _Trial:
     # In a decoder the first token does not attend to the last.
     one, two = tokens.words[:2]
     first = [_states_of(module, np.array([one, one, last]))[-1, 0] for last in (one, two)]
-    return _Trial(texts, [_states_of(module, text) for text in texts], torch.equal(*first))
+    return texts, [_states_of(module, text) for text in texts], torch.equal(*first)
 
 
 def _states_of(module: Any, ids: np.ndarray) -> torch.Tensor:
@@ -166,66 +126,44 @@ def _states_of(module: Any, ids: np.ndarray) -> torch.Tensor:
     return torch.cat(states)
 
 
-def _forward_pass(module: Any, trial: _Trial) -> ForwardPass:
+def _forward_pass(
+    module: Any, texts: list[np.ndarray], states: list[torch.Tensor], is_causal: bool
+) -> ForwardPass:
     """Return the forward pass in which texts share a row, if each has the states it has alone.
 
-    Otherwise a batch has texts of one length. Models whose texts mix there, too, are refused.
+    Otherwise a batch has texts of one length; a model whose texts mix there, too, is refused.
     """
     longest: float = 0
-    if attention_of(module):
+    if attention_of(module) and not by_longest(module):
         # Windows longer than the first text are not tried. Some begin at half their length.
-        untried = min(
-            (n for n in windows_of(module) if n >= len(trial.texts[0])), default=np.inf
-        )
-        longest = max(untried / 2, len(trial.texts[0]))
-    forward = ForwardPass(module, longest, trial.is_causal)
-    if longest and _fault_of(forward, trial):
-        longest, forward.hooked = 0, False
-    if longest < np.inf:  # some texts share no row
-        forward.longest_packed = 0
-        if fault := _fault_of(forward, trial):
-            raise ValueError(
-                "its hidden states of a text depend on other texts or on chance, or cannot be "
-                f"computed: {fault}"
-            )
-        forward.longest_packed = longest
+        untried = [n for n in windows_of(module) if n >= len(texts[0])]
+        longest = max(min(untried, default=np.inf) / 2, len(texts[0]))
+    forward = ForwardPass(module, longest, is_causal)
+    if longest:
+        # A row may have more tokens than the model has positions.
+        n = max(0, getattr(module.config, "max_position_embeddings", None) or 0)
+        n_texts = min(n, 2**16) // len(texts[0]) + 1
+        row = [texts[0]] * n_texts, [states[0][:1]] * n_texts
+        with contextlib.suppress(Exception):  # any kind, if it does not accept the arguments
+            _compare(forward, texts, states)
+            _compare(forward, *row)
+            return forward
+    forward.longest_packed, forward.hooked = 0, False
+    _compare(forward, texts, states)
     return forward
 
 
-def _fault_of(forward: ForwardPass, trial: _Trial) -> str:
-    """Return what is wrong with a way to run a model, or ""."""
-    try:
-        _compare(forward, trial, tolerance=1e-4)
-        if forward.longest_packed:
-            _check_row(forward, trial)
-    except Exception as error:  # any kind, if the model does not accept the arguments
-        return in_short(error)
-    return ""
+def _compare(
+    forward: ForwardPass,
+    texts: list[np.ndarray],
+    states: list[torch.Tensor],
+    tolerance: float = 1e-4,
+) -> None:
+    """Raise a ValueError unless texts that are run together get their states, of some layers.
 
-
-def _check_row(forward: ForwardPass, trial: _Trial) -> None:
-    """Refuse a model that depends on the whole row, which a few short texts do not show."""
-    if by_longest(forward.module):
-        raise ValueError(
-            "rotations of rope_type='longrope' depend on the longest text of a row"
-        )
-    # Some models cannot embed a row that has more tokens than they have positions.
-    positions = getattr(forward.module.config, "max_position_embeddings", None) or 0
-    if not forward.hooked and positions > 4096:
-        raise ValueError("without hooks a row as long as its positions takes too long")
-    text, states = trial.texts[0], trial.states[0]
-    n_texts = min(max(0, positions), 2**16) // len(text) + 1
-    row = trial._replace(texts=[text] * n_texts, states=[states[:1]] * n_texts)
-    _compare(forward, row, tolerance=1e-4)
-
-
-def _compare(forward: ForwardPass, trial: _Trial, *, tolerance: float) -> None:
-    """Raise a ValueError unless texts that are run together get their hidden states.
-
-    The states may be those of the first layers alone. An entry may deviate by ``tolerance``
-    times the largest entry of its text.
+    An entry may deviate by ``tolerance`` times the largest entry of its text.
     """
-    texts, layers = trial.texts, range(len(trial.states[0]))
+    layers = range(len(states[0]))
     computed: list[torch.Tensor] = []
     for batch in [texts] if forward.longest_packed else [texts[:1], texts[1:]]:
         lengths = np.array([len(text) for text in batch])
@@ -233,19 +171,17 @@ def _compare(forward: ForwardPass, trial: _Trial, *, tolerance: float) -> None:
         forward(np.concatenate(batch), lengths, layers, kept.__setitem__)
         stacked = torch.stack([kept[layer] for layer in layers]).float().cpu()
         computed += stacked.split(lengths.tolist(), dim=1)
-    for c, e in zip(computed, trial.states, strict=True):
+    for c, e in zip(computed, states, strict=True):
         atol = tolerance * e.nan_to_num(0, 0, 0).abs().max().item()
         if not torch.allclose(c, e, rtol=0, atol=atol, equal_nan=True):
             raise ValueError(
-                "its hidden states differ from those of a text alone with dtype='float32'"
+                "its hidden states of a text differ from those of the text alone in float32, "
+                "since they depend on other texts, on chance, or on the dtype"
             )
 
 
 def read(folder: Path) -> tuple[Any, Any]:
-    """Read tokenizer and module of a folder, in float32, without running code from it.
-
-    For an encoder-decoder of texts, such as T5, the module is its encoder.
-    """
+    """Read tokenizer and module of a folder, in float32, without running code from it."""
     from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
 
     # Threads of the tokenizers library save little and disturb forks. The user's setting wins.
@@ -255,11 +191,6 @@ def read(folder: Path) -> tuple[Any, Any]:
         config = AutoConfig.from_pretrained(folder, **local)
         config.use_cache = False  # only generation needs the keys and values of tokens
         config.return_dict = True
-        if getattr(config, "add_cross_attention", False) and not config.is_decoder:
-            raise ValueError(
-                "its config.json declares add_cross_attention, which only decoders have in "
-                "transformers. Delete the entry, or declare is_decoder, as it was trained"
-            )
         auto = AutoModelForTextEncoding if config.model_type in ENCODER_OF else AutoModel
         # Load in float32, so that no constant is rounded.
         options = local | {"dtype": torch.float32, "output_loading_info": True}
@@ -269,19 +200,11 @@ def read(folder: Path) -> tuple[Any, Any]:
             raise ValueError(f"its input is {name}, not texts")
         tokenizer = AutoTokenizer.from_pretrained(folder, **local)
     _check_weights(module, report)
-    _refuse_twice(folder, module.base_model_prefix)
     return tokenizer, module.eval().requires_grad_(False)
 
 
 def _check_weights(module: Any, report: dict[str, Any]) -> None:
-    """Refuse weights that are quantized, missing, left over inside the model, or not finite."""
-    # Quantized weights are read as plain numbers, and their scales are left over.
-    scales = [k for k in report["unexpected_keys"] if SCALES.search(k)]
-    if scales:
-        raise ValueError(
-            f"its weights are quantized, since they have the scale {scales[0]!r}. Save it in "
-            "float32"
-        )
+    """Refuse weights that are missing, or left over inside the model."""
     # A pooler without weights is common (it is not used here). Any other missing weight would
     # be drawn at random and make every vector silently wrong.
     missing = sorted(k for k in report["missing_keys"] if not k.startswith("pooler."))
@@ -290,7 +213,13 @@ def _check_weights(module: Any, report: dict[str, Any]) -> None:
             f"its weights lack {len(missing)} tensors of {type(module).__name__}, such as "
             f"{missing[0]!r}. Save it again"
         )
-    if unread := _unread(report["unexpected_keys"], module):
+    parts = {module.base_model_prefix, *(name for name, _ in module.named_children())}
+    unread = sorted(
+        name
+        for name in report["unexpected_keys"]
+        if name.partition(".")[0] in parts and name.rpartition(".")[2] not in BUFFERS
+    )
+    if unread:
         raise ValueError(
             f"it has weights that {type(module).__name__} of transformers does not read, such "
             f"as {unread[0]!r} ({len(unread)} in all); expected only its own and those of a "
@@ -298,76 +227,6 @@ def _check_weights(module: Any, report: dict[str, Any]) -> None:
             "transformers that wrote it, or correct its config.json; otherwise load it by "
             "AutoModel, and save it to another folder"
         )
-    kind = getattr(module.config, "position_embedding_type", None) or ""
-    names = [name for name, _ in module.named_parameters()]
-    if kind.startswith("relative_key") and not any("distance" in name for name in names):
-        raise ValueError(
-            f"its config.json declares position_embedding_type={kind!r}, which this release of "
-            "transformers does not compute. Use the release that wrote it"
-        )
-    # NaN in a weight of attention can lead to vectors that are finite and wrong.
-    named = module.named_parameters()
-    if bad := [name for name, weight in named if not _is_finite(weight)]:
-        raise ValueError(
-            f"its weight {bad[0]!r} has entries that are not finite. Save it again"
-        )
-
-
-def _unread(names: Iterable[str], module: Any) -> list[str]:
-    """Return the weights inside a model that it does not read; others are those of a head.
-
-    No weight of a head has the name of a weight inside the model, or of one in further blocks.
-    """
-    parts = {name for name, _ in module.named_children()}
-    used = (f".{name}" for name, _ in module.named_parameters() if name.count(".") > 1)
-    endings = tuple({NUMBER.sub(".0", name) for name in used})
-    prefix = f"{module.base_model_prefix}."
-    return sorted(
-        name
-        for name in names
-        if name.rpartition(".")[2] not in BUFFERS
-        and (
-            name.startswith(prefix)
-            or name.partition(".")[0] in parts
-            or NUMBER.sub(".0", name).endswith(endings)
-        )
-    )
-
-
-def _refuse_twice(folder: Path, prefix: str) -> None:
-    """Refuse two tensors for one weight, of which transformers would read the last."""
-    names: dict[str, str] = {}
-    for file in sorted(folder.glob("model*.safetensors")):
-        with safe_open(file, "pt") as stored:
-            for name in stored.keys():  # noqa: SIM118, it is no dict
-                plain = name.removeprefix(f"{prefix}.")
-                for former, today in FORMER.items():
-                    plain = plain.replace(former, today)
-                if (other := names.setdefault(plain, name)) != name:
-                    raise ValueError(
-                        f"it has two tensors for one weight, {other!r} and {name!r}; expected "
-                        "one. Delete the one that does not belong to it, or save it again"
-                    )
-
-
-def lowercase(tokenizer: Any) -> None:
-    """Let a tokenizer lowercase texts first, as sentence-transformers does."""
-    if not tokenizer.is_fast:
-        raise ValueError(
-            "its folder declares do_lower_case, which needs a fast tokenizer. Save it with a "
-            "tokenizer.json"
-        )
-    from tokenizers.normalizers import Lowercase, Sequence
-
-    inner = tokenizer.backend_tokenizer
-    others = [] if inner.normalizer is None else [inner.normalizer]
-    inner.normalizer = Sequence([Lowercase(), *others])
-
-
-def _is_finite(weight: torch.Tensor) -> bool:
-    # A sum takes a tenth of the time of a maximum, which decides if the sum overflows.
-    total = weight.sum(dtype=torch.float32)
-    return bool(torch.isfinite(total) or torch.isfinite(weight.abs().max()))
 
 
 def n_embedded(folder: Path, tokenizer: Any, module: Any) -> int:
@@ -391,17 +250,6 @@ def n_embedded(folder: Path, tokenizer: Any, module: Any) -> int:
             "both to one folder again, after resize_token_embeddings if necessary"
         )
     return rows
-
-
-def limit_of(tokenizer: Any) -> int:
-    """Return the most tokens of a text by the tokenizer; without a limit it declares 1e30."""
-    longest, least = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
-    if not isinstance(longest, int | float) or not longest > least:
-        raise ValueError(
-            f"its tokenizer_config.json has model_max_length={longest!r}; expected a number "
-            f"above {least}, the number of its special tokens"
-        )
-    return int(min(longest, LONGEST))
 
 
 def n_positions(module: Any) -> int:

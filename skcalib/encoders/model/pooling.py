@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import embedding_bag
 
 from skcalib.encoders.lookup import Records
-from skcalib.encoders.recipe import SLOTS, Slots
+from skcalib.encoders.recipe import POOLINGS, Slots
 
 # Factor of the weight of a window in which a pooling finds no token to count. Next to other
 # windows of a long text it is lost to rounding.
@@ -21,32 +21,20 @@ NEGLIGIBLE = 1e-12
 class Pooler:
     """Pools hidden states of B texts with N tokens laid end to end, layer by layer.
 
-    ``lengths``, (B,), holds the number of tokens of each text, 1 or more. ``special``, (N,),
-    marks special tokens. ``zipf``, (N,), holds Zipf weights if a slot needs them. Vectors of
-    the ``slots`` have ``width`` numbers.
-
-    "own" means without special tokens. In a text without other tokens (an empty one) special
-    tokens count as its own, so that every text has a defined vector. A text whose weights are
-    all 0 is averaged over its own tokens with equal weights.
+    In a text without tokens of its own (an empty one) special tokens count as these, so that
+    every text has a defined vector. A text whose weights are all 0 is averaged over its own
+    tokens with equal weights.
 
     ``skip`` is the number of tokens at the beginning and at the end of each text, those of a
-    prompt, that are not pooled, except in a text that has no others. Where a prompt has the
-    text twice, ``second``, (B, 2), is where the tokens of the second one begin and end. Only
-    these are pooled, as if there were no others, except where the text has none.
-
-    Attributes
-    ----------
-    lengths, n_own : ndarray of shape (B,)
-        Number of tokens of each text that are pooled, and of its own ones among them.
-    weights : ndarray of shape (B, n_slots), float64
-        What a mean is divided by; 1 for single tokens and maxima.
+    prompt, that are not pooled; ``second``, (B, 2), is where the only tokens that are pooled
+    begin and end, if a prompt has the text twice. A text without such tokens is pooled whole.
     """
 
     def __init__(
         self,
-        lengths: np.ndarray,
-        special: np.ndarray,
-        zipf: np.ndarray | None,
+        lengths: np.ndarray,  # (B,)
+        special: np.ndarray,  # (N,) which tokens are special
+        zipf: np.ndarray | None,  # (N,) Zipf weights, if a slot needs them
         slots: Slots,
         width: int,
         device: torch.device | str = "cpu",
@@ -54,7 +42,7 @@ class Pooler:
         second: np.ndarray | None = None,
     ):
         self._layers = np.array(slots.layers)
-        self._poolings = [SLOTS[name] for name in slots.poolings]
+        self._poolings = [POOLINGS[name] for name in slots.poolings]
         n_poolings = len(self._poolings)
         shape = len(lengths), len(self._layers), n_poolings, width
         self._vectors = torch.empty(shape, dtype=torch.float32, device=device)
@@ -85,6 +73,7 @@ class Pooler:
                 shares[i], weights[:, i] = _shares(raw, own, starts, text)
             if how.own:
                 weights[no_own, i] *= NEGLIGIBLE
+        # (B, n_slots), what a mean is divided by; 1 for single tokens and maxima.
         self.weights = np.tile(weights, len(self._layers))
         self._starts = torch.from_numpy(starts).to(device)
         self._ends = self._starts + torch.from_numpy(lengths - 1).to(device)
@@ -111,23 +100,16 @@ class Pooler:
                     lowest = hidden.new_full((len(out) + 1, hidden.shape[1]), -torch.inf)
                     out[:, i] = lowest.scatter_reduce_(0, rows, hidden, "amax")[:-1]
                 else:
+                    shares = self._shares[i]
                     out[:, i] = embedding_bag(
-                        self._all,
-                        exact,
-                        self._starts,
-                        mode="sum",
-                        per_sample_weights=self._shares[i],
+                        self._all, exact, self._starts, mode="sum", per_sample_weights=shares
                     )
 
     @property
     def token_shares(self) -> np.ndarray:
         """Weights of the N tokens in each mean, (n_poolings, N): they add up to 1 in a text."""
-        shares = self._shares.cpu().numpy().astype(np.float64)
-        if self._pooled is None:
-            return shares
-        pooled = self._pooled.cpu().numpy()
-        out = np.zeros((len(shares), len(pooled)))
-        out[:, pooled] = shares
+        out = np.zeros((len(self._poolings), len(self._mask)))
+        out[:, self._mask] = self._shares.cpu().numpy()
         return out
 
     @property
@@ -150,10 +132,7 @@ def _pooled_part(
 def _shares(
     raw: np.ndarray, own: np.ndarray, starts: np.ndarray, text: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the share of each token in the mean of its text, and the weight of each text.
-
-    ``raw`` are the weights of tokens, (N,), ``own`` those where all of a text are 0.
-    """
+    """Return the share of each token in the mean of its text, and the weight of each text."""
     total = np.add.reduceat(raw, starts)
     if (nothing := total == 0).any():
         raw = np.where(nothing[text], own, raw)
@@ -164,12 +143,12 @@ def _shares(
 class Joined:
     """Records of texts from those of their windows, which come in any order.
 
-    ``rows``, (n_windows,), is the row of the text of each window, in order; ``slots`` specifies
-    how each vector of a window was pooled, and so how windows are combined.
+    Windows are combined as they were pooled: means and first tokens by a weighted mean, maxima
+    by the maximum; the last token is that of the last window.
     """
 
     def __init__(self, rows: np.ndarray, slots: Slots):
-        poolings = [SLOTS[name] for name in slots.poolings] * len(slots.layers)
+        poolings = [POOLINGS[name] for name in slots.poolings] * len(slots.layers)
         self._rows, self._n_windows = rows, np.bincount(rows)
         self._is_last = np.append(rows[1:] != rows[:-1], True)
         self._of_last = np.array([how.token == -1 for how in poolings])
@@ -179,15 +158,9 @@ class Joined:
     def add(
         self, windows: np.ndarray, vectors: np.ndarray, counts: np.ndarray, weights: np.ndarray
     ) -> Iterator[Records]:
-        """Yield the records of texts that b windows complete.
-
-        ``vectors`` has shape (b, n_slots, d), ``counts`` (b, 4), ``weights`` (b, n_slots).
-        """
+        """Yield the records of texts that b windows complete."""
         rows = self._rows[windows]
         whole = self._n_windows[rows] == 1
-        if whole.all():
-            yield Records(rows, vectors, counts)
-            return
         if whole.any():
             yield Records(rows[whole], vectors[whole], counts[whole])
         weights = np.where(self._of_last & ~self._is_last[windows, None], 0, weights)
@@ -222,9 +195,7 @@ class _Text:
             np.where(weights < self._weights, -np.inf, vectors),
             np.where(weights > self._weights, -np.inf, self._sums),
         )
-        with np.errstate(
-            invalid="ignore"
-        ):  # where entries are not finite, which is refused later
+        with np.errstate(invalid="ignore"):  # entries that are not finite are refused later
             self._sums = np.where(self._maxima, larger, self._sums + weights * vectors)
         largest = np.maximum(self._weights, weights)
         self._weights = np.where(self._maxima, largest, self._weights + weights)

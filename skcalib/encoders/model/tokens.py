@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import cache
-from itertools import islice
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from sklearn.utils import gen_batches
 
 from skcalib.encoders.model.zipf import zipf_weights
 from skcalib.process.forks import cached_property, fork_safe_lock
@@ -25,7 +25,6 @@ TEXT = "{text}"  # stands for the text in a prompt
 CHARACTERS, MARGIN = 16, 128
 # The tokenizer needs about a hundred bytes for each character at once.
 CHARACTERS_AT_ONCE = 2**22
-PIECE = 2**18  # characters of a text that are tokenized at once, if all of it is read
 
 # The space in vocabularies of SentencePiece and of byte-level tokenizers. Before an unknown
 # word it is a separate token.
@@ -39,10 +38,7 @@ _lock = fork_safe_lock()
 
 
 def around(prompt: str) -> tuple[str, ...]:
-    """Return the parts of a prompt around a text, so that ``text.join(parts)`` is both.
-
-    A prompt without ``{text}`` stands before the text. One that has it twice has three parts.
-    """
+    """Return the parts of a prompt around a text, so that ``text.join(parts)`` is both."""
     return tuple(prompt.split(TEXT)) if TEXT in prompt else (prompt, "")
 
 
@@ -76,79 +72,92 @@ class Frame(NamedTuple):
 
 
 class Tokens:
-    """The tokenizer of a model, and the kinds of its tokens.
-
-    Attributes
-    ----------
-    n_embedded : int
-        Number of tokens that the model embeds. A text with any other token is refused.
-    special_ids, added_ids, words, empty_ids : ndarray of int
-        Special tokens, and tokens that the model does not embed; the same without the unknown
-        token, which replaces a word of a text; all other tokens; tokens that are no content.
-    unknown_id : int or None
-        The token for words that are not in the vocabulary.
-    """
+    """The tokenizer of a model, and the kinds of its tokens, by their ids."""
 
     def __init__(self, tokenizer: Any, n_embedded: int):
         self.tokenizer, self.n_embedded = tokenizer, n_embedded
-        around_text = self.ids_of("")
-        if max(around_text) >= n_embedded:
-            raise ValueError(
-                f"its tokenizer puts the token number {max(around_text)} around each text, but "
-                f"the model embeds {n_embedded} tokens. Save both to one folder again"
-            )
+        # Special tokens, and those that the model does not embed: texts with these are refused.
         beyond = range(n_embedded, len(tokenizer))
         self.special_ids = np.array(sorted({*tokenizer.all_special_ids, *beyond}))
+        # A text without any token, special ones included, gets one that is not a word.
+        marks = tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0
+        self._nothing = [next(mark for mark in marks if mark is not None)]
         # A decoder with a vocabulary for every word may name its end-of-text token here.
         unknown = tokenizer.unk_token_id
-        self.unknown_id = None if unknown in around_text else unknown
+        self.unknown_id = None if unknown in self.ids_of("") else unknown
+        # The unknown token replaces a word of a text.
         self.added_ids = self.special_ids[self.special_ids != self.unknown_id]
-        self.empty_ids = empty_ids(tokenizer)
+        spaces = tokenizer.convert_tokens_to_ids([*SPACES])
+        self._empty_ids = {*tokenizer.all_special_ids, *spaces}  # tokens that are no content
         self.words = np.setdiff1d(np.arange(len(tokenizer)), self.special_ids)
-        if len(self.words) < 2:
-            raise ValueError("its tokenizer has no vocabulary. Save it again")
         self._frames: dict[str, Frame] = {}
 
     def __len__(self) -> int:
         return len(self.tokenizer)
 
     def windows(self, texts: Sequence[str], recipe: Recipe) -> Windows:
-        """Token ids of texts, in windows; refuse a token that the model does not embed."""
-        windows = tokenize(
-            self.tokenizer,
-            texts,
-            recipe.max_length,
-            prompt=recipe.prompt,
-            whole=recipe.windows,
-            side=recipe.truncation_side,
-        )
-        for token, row in zip(map(max, windows.ids), windows.rows, strict=True):
-            if token >= self.n_embedded:
-                raise ValueError(
-                    f"The text {texts[row]!r:.60} has the token {self._names()[token]!r}, "
-                    "which the model does not embed. Leave it out, or save the model again "
-                    "after resize_token_embeddings."
-                )
-        return windows
+        """Make token ids of texts, each in a prompt, in windows of bounded length.
+
+        If texts are read whole, a text has as many windows as cover it, one after the other.
+        Otherwise it has one, with the beginning or the end of a long text. A prompt with two
+        texts has the same part of the text twice.
+        """
+        parts, texts = [*map(_composed, around(recipe.prompt))], [*map(_composed, texts)]
+        most, side = CHARACTERS * (recipe.max_length + MARGIN), recipe.truncation_side
+        strings = texts if recipe.windows else [_some(text, most, side) for text in texts]
+        step = max(1, CHARACTERS_AT_ONCE // (max(map(len, strings)) + 1))
+        enough = recipe.max_length + MARGIN * (len(parts) - 1)
+        windows: list[list[int]] = []
+        second: list[Any] = []
+        rows: list[int] = []
+        cut = np.zeros(len(texts), dtype=bool)
+        for batch in gen_batches(len(texts), step):
+            of_batch = self._in_prompt(parts, strings[batch])
+            for row, (ids, places) in enumerate(of_batch, batch.start):
+                text, string = texts[row], strings[row]
+                while len(string) < len(text) and len(ids) <= enough:
+                    string = _some(text, 4 * len(string), side)  # many spaces, or a long word
+                    [(ids, places)] = self._in_prompt(parts, [string])
+                cut[row] = not recipe.windows and len(ids) > recipe.max_length
+                for window, place in self._split(ids, places, recipe):
+                    if (largest := max(window, default=0)) >= self.n_embedded:
+                        raise ValueError(
+                            f"The text {text!r:.60} has the token "
+                            f"{self._names()[largest]!r}, which the model does not embed. "
+                            "Leave it out, or save the model again after "
+                            "resize_token_embeddings."
+                        )
+                    windows.append(window or self._nothing)
+                    second.append(place)
+                    rows.append(row)
+        where, ends = np.array(rows), np.array(second) if len(parts) > 2 else None
+        return Windows(windows, where, cut[where], ends)
 
     def lack_content(self, windows: Windows, prompt: str) -> np.ndarray:
         """Which windows have no content between the tokens of a prompt."""
-        frame, empty = self.frame(prompt), {*self.empty_ids.tolist()}
         if windows.second is None:
-            inside = [frame.inside(ids) for ids in windows.ids]
+            inside = [self.frame(prompt).inside(ids) for ids in windows.ids]
         else:
-            places = windows.second.tolist()
-            inside = [ids[i:j] for ids, (i, j) in zip(windows.ids, places, strict=True)]
-        return np.array([*map(empty.issuperset, inside)])
+            pairs = zip(windows.ids, windows.second.tolist(), strict=True)
+            inside = [ids[start:stop] for ids, (start, stop) in pairs]
+        return np.array([*map(self._empty_ids.issuperset, inside)])
 
     def ids_of(self, text: str) -> list[int]:
         """Token ids of a text, special ones included."""
-        return tokenize(self.tokenizer, [text], LONGEST).ids[0]
+        return self._encoded([_composed(text)])["input_ids"][0] or self._nothing
 
     def frame(self, prompt: str) -> Frame:
         """Tokens around each text: those of a prompt, and special ones."""
         if prompt not in self._frames:
-            self._frames[prompt] = frame_of(self.tokenizer, prompt)
+            parts = [*map(_composed, around(prompt))]
+            frame = self._frame_of_two(parts) if len(parts) > 2 else self._frame_of_one(*parts)
+            if frame is None:
+                raise ValueError(
+                    f"The prompt {prompt!r:.60} has words that this model's tokenizer joins "
+                    f"with those of a text. Put a space or a mark between {TEXT} and the words "
+                    "around it."
+                )
+            self._frames[prompt] = frame
         return self._frames[prompt]
 
     @cached_property
@@ -176,62 +185,74 @@ class Tokens:
     def _names(self) -> list[str]:
         return self.tokenizer.convert_ids_to_tokens(list(range(len(self))))
 
+    def _encoded(self, texts: list[str], **options: bool) -> Any:
+        options |= {"return_attention_mask": False, "return_token_type_ids": False}
+        with _lock:
+            return self.tokenizer(texts, verbose=False, **options)
 
-def frame_of(tokenizer: Any, prompt: str) -> Frame:
-    """Return the tokens around each text; refuse a prompt whose words join those of a text.
+    def _in_prompt(
+        self, parts: Sequence[str], texts: list[str]
+    ) -> Iterator[tuple[list[int], Any]]:
+        """Yield token ids of texts in a prompt, and where its two texts are, if it has two."""
+        strings = [text.join(parts) for text in texts]
+        encoded = self._encoded(strings, return_offsets_mapping=len(parts) > 2)
+        offsets = encoded["offset_mapping"] if len(parts) > 2 else repeat(None)
+        for text, ids, places in zip(texts, encoded["input_ids"], offsets, strict=False):
+            yield ids, None if places is None else _occurrences(places, text, parts)
 
-    Only a prompt that ends with its one text may do so. The space before the text may belong to
-    its first word.
-    """
-    parts = [*map(_composed, around(prompt))]
-    if len(parts) > 2:
-        return _frame_of_two(tokenizer, parts, prompt)
-    before, after = parts
-    examples = ["", "a", before, f"{before}a", f"{before}a{after}"]
-    empty, letter, prefix, one, whole = _ids_of(tokenizer, examples)
-    n_special = len(empty) - _n_shared(empty, letter)  # after a text
-    prefix, one = (ids[: len(ids) - n_special] for ids in (prefix, one))
-    if before and prefix and tokenizer.convert_ids_to_tokens(prefix[-1]) in SPACES:
-        prefix = prefix[:-1]
-    if after and (one[: len(prefix)] != prefix or whole[: len(one)] != one):
-        raise _joins(prompt)
-    return Frame(prefix, whole[len(one) :])
+    def _frame_of_one(self, before: str, after: str) -> Frame | None:
+        """Return the tokens around a text, or None if the tokenizer joins words after it."""
+        examples = ["", "a", before, f"{before}a", f"{before}a{after}"]
+        empty, letter, prefix, one, whole = self._encoded(examples)["input_ids"]
+        n_special = len(empty) - _n_shared(empty, letter)  # after a text
+        prefix, one = (ids[: len(ids) - n_special] for ids in (prefix, one))
+        # The space before the text may belong to its first word.
+        if before and prefix and self.tokenizer.convert_ids_to_tokens(prefix[-1]) in SPACES:
+            prefix = prefix[:-1]
+        if after and (one[: len(prefix)] != prefix or whole[: len(one)] != one):
+            return None
+        return Frame(prefix, whole[len(one) :])
 
+    def _frame_of_two(self, parts: Sequence[str]) -> Frame | None:
+        """Return the tokens around two texts, or None if the tokenizer joins words to them."""
+        string = "a".join(parts)
+        encoded = self._encoded([string], return_offsets_mapping=True)
+        [ids], [offsets] = encoded["input_ids"], encoded["offset_mapping"]
+        (start, stop), (again, end) = _occurrences(offsets, "a", parts)
+        within = {string[i:j].strip() for i, j in offsets[start:stop] + offsets[again:end]}
+        return Frame(ids[:start], ids[end:], ids[stop:again]) if within == {"a"} else None
 
-def _frame_of_two(tokenizer: Any, parts: Sequence[str], prompt: str) -> Frame:
-    """Return the tokens around the two texts of a prompt."""
-    if not tokenizer.is_fast:
-        raise ValueError(
-            f"The prompt {prompt!r:.60} has {TEXT} twice, which needs a fast tokenizer to find "
-            "the second one. Save the model with a tokenizer.json, or give the text once."
-        )
-    letter = "a"
-    encoded = _encoded(tokenizer, [letter.join(parts)], return_offsets_mapping=True)
-    [ids], [offsets] = encoded["input_ids"], encoded["offset_mapping"]
-    (start, stop), (again, end) = _occurrences(offsets, letter, parts)
-    within = {
-        letter.join(parts)[i:j].strip() for i, j in offsets[start:stop] + offsets[again:end]
-    }
-    if within != {letter}:
-        raise _joins(prompt)
-    return Frame(ids[:start], ids[end:], ids[stop:again])
+    def _split(
+        self, ids: list[int], places: Any, recipe: Recipe
+    ) -> Iterator[tuple[list[int], Any]]:
+        """Yield windows of a text in its prompt, and where its second text is in each, if any.
 
-
-def _joins(prompt: str) -> ValueError:
-    return ValueError(
-        f"The prompt {prompt!r:.60} has words that this model's tokenizer joins with those "
-        f"of a text. Put a space or a mark between {TEXT} and the words around it."
-    )
+        Only some tokenizers return what overflows, none with a prompt.
+        """
+        most, whole = recipe.max_length, recipe.windows
+        if len(ids) <= most:
+            yield ids, places and places[1]
+            return
+        frame, of_end = self.frame(recipe.prompt), recipe.truncation_side == "left"
+        if places:
+            yield from _split_two(ids, places, most - frame.n, whole, of_end, frame)
+            return
+        before, after, _ = frame
+        room, stop = most - len(before) - len(after), len(ids) - len(after)
+        if not whole and of_end:
+            yield before + ids[stop - room :], None
+            return
+        # In the first window a token may span the prompt and the first word; in the others the
+        # prompt is tokenized alone.
+        yield ids[: most - len(after)] + ids[stop:], None
+        for i in range(len(before) + room, stop, room) if whole else ():
+            yield before + ids[i : min(i + room, stop)] + ids[stop:], None
 
 
 def _occurrences(
     offsets: Sequence[tuple[int, int]], text: str, parts: Sequence[str]
 ) -> list[tuple[int, int]]:
-    """Where the tokens of each of the two texts in a prompt begin and end.
-
-    They are those whose characters overlap the text: also one that has the space before it, or
-    a mark of the prompt after it. Without such tokens it is (0, 0).
-    """
+    """Where the tokens that overlap each of the two texts in a prompt begin and end."""
     starts, stops = np.array(offsets).reshape(-1, 2).T
     first = len(parts[0])
     places = []
@@ -241,146 +262,31 @@ def _occurrences(
     return places
 
 
-def empty_ids(tokenizer: Any) -> np.ndarray:
-    """Return the ids of tokens without content: special ones, the unknown one, a space."""
-    spaces = tokenizer.convert_tokens_to_ids([*SPACES])
-    return np.array(sorted({*tokenizer.all_special_ids, *spaces} - {None}), int)
-
-
-def tokenize(
-    tokenizer: Any,
-    texts: Sequence[str],
-    max_length: int,
-    *,
-    prompt: str = "",
-    whole: bool = False,
-    side: str = "right",
-) -> Windows:
-    """Make token ids of texts, in windows.
-
-    A window has at least one token and at most ``max_length``, including special tokens and
-    those of the prompt, which is around each text and tokenized together with it. If texts are
-    read ``whole``, a text has as many windows as cover it, one after the other. Otherwise it
-    has one, with the beginning of a long text, or with its end if ``side`` is "left". A prompt
-    with two texts has the same part of the text twice.
-    """
-    parts, texts = [*map(_composed, around(prompt))], [*map(_composed, texts)]
-    most = PIECE if whole else CHARACTERS * (max_length + MARGIN)
-    step = max(1, CHARACTERS_AT_ONCE // min(most, max(map(len, texts)) + 1))
-    pieces = (
-        (row, piece)
-        for row, text in enumerate(texts)
-        for piece in (_pieces(text) if whole else [_some(text, most, side)])
-    )
-    frame = cache(lambda: frame_of(tokenizer, prompt))  # if a text is long
-    enough = max_length + MARGIN * (len(parts) - 1)
-    windows: list[list[int]] = []
-    second: list[tuple[int, int]] = []
-    rows: list[int] = []
-    cut = np.zeros(len(texts), dtype=bool)
-    while batch := list(islice(pieces, step)):
-        of_pieces = _in_prompt(tokenizer, parts, [piece for _, piece in batch])
-        for (row, piece), (ids, places) in zip(batch, of_pieces, strict=True):
-            if not whole:
-                while len(piece) < len(texts[row]) and len(ids) <= enough:
-                    # Many spaces, or a very long word.
-                    piece = _some(texts[row], 4 * len(piece), side)
-                    [(ids, places)] = _in_prompt(tokenizer, parts, [piece])
-                cut[row] = len(ids) > max_length
-            if places is None:
-                windows += _split(ids, max_length, whole, side, frame)
-            else:
-                for window, place in _split_two(ids, places, max_length, whole, side, frame):
-                    windows.append(window)
-                    second.append(place)
-            rows += [row] * (len(windows) - len(rows))
-    # A text without any token, special ones included, gets one that is not a word.
-    marks = tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0
-    nothing = [next(mark for mark in marks if mark is not None)]
-    where = np.array(rows)
-    ends = np.array(second) if second else None
-    return Windows([ids or nothing for ids in windows], where, cut[where], ends)
+def _split_two(
+    ids: list[int],
+    places: list[tuple[int, int]],
+    most: int,
+    whole: bool,
+    of_end: bool,
+    frame: Frame,
+) -> Iterator[tuple[list[int], tuple[int, int]]]:
+    """Yield windows as `_split` does, with at most ``most`` tokens of the two texts in each."""
+    first, second = (ids[start:stop] for start, stop in places)
+    # The first word may have more tokens at one place than at the other, so tokens that both
+    # have are counted from the end.
+    surplus = len(first) - len(second)
+    room = (most - min(max(surplus, 0), most - 2)) // 2
+    n = max(len(second), 1)
+    for begin in range(0, n, room) if whole else [n - room if of_end else 0]:
+        piece = second[begin : begin + room]
+        n_first = min(max(len(piece) + surplus, 0), most - len(piece))
+        head = [*frame.before, *(piece if begin else first[:n_first]), *frame.between]
+        yield [*head, *piece, *frame.after], (len(head), len(head) + len(piece))
 
 
 def _some(text: str, n: int, side: str) -> str:
     """Return n characters of the beginning or of the end of a text."""
     return text[:n] if side == "right" else text[-n:]
-
-
-def _ids_of(tokenizer: Any, texts: list[str]) -> list[list[int]]:
-    """Token ids of texts, special ones included."""
-    return _encoded(tokenizer, texts)["input_ids"]
-
-
-def _encoded(tokenizer: Any, texts: list[str], **options: bool) -> Any:
-    options |= {"return_attention_mask": False, "return_token_type_ids": False}
-    with _lock:
-        return tokenizer(texts, verbose=False, **options)
-
-
-def _in_prompt(
-    tokenizer: Any, parts: Sequence[str], texts: list[str]
-) -> list[tuple[list[int], Any]]:
-    """Token ids of texts in a prompt, and where its two texts are, if it has two."""
-    strings = [text.join(parts) for text in texts]
-    if len(parts) == 2:
-        return [(ids, None) for ids in _ids_of(tokenizer, strings)]
-    encoded = _encoded(tokenizer, strings, return_offsets_mapping=True)
-    of_texts = zip(encoded["input_ids"], encoded["offset_mapping"], texts, strict=True)
-    return [(ids, _occurrences(offsets, text, parts)) for ids, offsets, text in of_texts]
-
-
-def _split(
-    ids: list[int],
-    max_length: int,
-    whole: bool,
-    side: str,
-    frame: Callable[[], Frame],
-) -> list[list[int]]:
-    """Windows of the ids of a text in its prompt: all, or that of its beginning or its end.
-
-    They are split here, because only some tokenizers return what overflows, none with a prompt.
-    """
-    if len(ids) <= max_length:
-        return [ids]
-    before, after, _ = frame()
-    room, stop = max_length - len(before) - len(after), len(ids) - len(after)
-    if not whole and side == "left":
-        return [before + ids[stop - room :]]
-    first = ids[: max_length - len(after)] + ids[stop:]
-    if not whole:
-        return [first]
-    # The first window equals that of a text that is cut off. There a token may span the prompt
-    # and the first word; in the others the prompt is tokenized alone.
-    starts = range(len(before) + room, stop, room)
-    return [first] + [before + ids[i : min(i + room, stop)] + ids[stop:] for i in starts]
-
-
-def _split_two(
-    ids: list[int],
-    places: list[tuple[int, int]],
-    max_length: int,
-    whole: bool,
-    side: str,
-    frame: Callable[[], Frame],
-) -> Iterator[tuple[list[int], tuple[int, int]]]:
-    """Yield windows as `_split` does, and where the second text is in each."""
-    (start, stop), (again, end) = places
-    if len(ids) <= max_length:
-        yield ids, (again, end)
-        return
-    before, after, between = frame()
-    first, second = ids[start:stop], ids[again:end]
-    # The first word may have more tokens at one place than at the other, so tokens that both
-    # have are counted from the end.
-    most, surplus = max_length - frame().n, len(first) - len(second)
-    room = (most - min(max(surplus, 0), most - 2)) // 2
-    n = max(len(second), 1)
-    for begin in range(0, n, room) if whole else [n - room if side == "left" else 0]:
-        piece = second[begin : begin + room]
-        n_first = min(max(len(piece) + surplus, 0), most - len(piece))
-        head = [*before, *(piece if begin else first[:n_first]), *between]
-        yield [*head, *piece, *after], (len(head), len(head) + len(piece))
 
 
 def _n_shared(one: Sequence[int], other: Sequence[int]) -> int:
@@ -389,24 +295,8 @@ def _n_shared(one: Sequence[int], other: Sequence[int]) -> int:
     return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """Yield pieces of a text that can be tokenized at once, cut between words if possible."""
-    start = 0
-    while start + PIECE < len(text):
-        stop = start + PIECE
-        # The space goes to the next piece: some tokenizers add it to the word after it.
-        space = max(text.rfind(mark, start + PIECE // 2, stop) for mark in " \n")
-        stop = stop if space < 0 else space
-        yield text[start:stop]
-        start = stop
-    yield text[start:]
-
-
 def _composed(text: str) -> str:
-    """Return the text in NFC, as what looks the same must be; lone surrogates become U+FFFD.
-
-    Neither encodings nor tokenizers can express a surrogate without its other half.
-    """
+    """Return the text in NFC; lone surrogates, which tokenizers refuse, become U+FFFD."""
     if text.isascii():
         return text
     try:

@@ -14,14 +14,10 @@ import numpy as np
 def zipf_weights(tokens: Sequence[str], special_ids: Collection[int]) -> np.ndarray:
     """Weight ``log(1 + rank)`` of every token of a frequency-sorted vocabulary, by id.
 
-    The first whole word (two characters or more, without markers of word pieces) has rank 1.
-    The tokens before it, special tokens and the alphabet, have rank 0 and weight 0; special
-    tokens have weight 0 at any position. The weights, float32 of shape (n_tokens,), are in
-    nats: ``-log`` of Zipf's frequency, up to a constant.
-
-    A vocabulary that does not look sorted by frequency is refused: its words begin after more
-    than a quarter of the tokens (character vocabularies, such as that of bert-base-chinese, are
-    in code-point order), or they are in alphabetical order.
+    The first whole word has rank 1; tokens before it and special tokens have weight 0. A
+    vocabulary that does not look sorted by frequency is refused: its words begin after more
+    than a quarter of the tokens (those of characters, as of bert-base-chinese, are in the order
+    of code points), or they are in alphabetical order.
     """
     special = set(special_ids)
     first_word = next(

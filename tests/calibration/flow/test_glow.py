@@ -146,14 +146,3 @@ def test_scales_keep_a_quarter_of_the_range_free(fits, does_not):
     np.testing.assert_allclose(abs(Z), 1.0, rtol=1e-5)
     with pytest.raises(ValueError, match="out of the range of float32"):
         _untrained(np.float32(does_not) * signs)
-
-
-@pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
-def test_hidden_layers_start_at_half_of_what_keeps_the_variance():
-    X = np.random.RandomState(0).normal(size=(9, 256))
-    flow = _untrained(X, n_levels=1, depth=1).to_torch()
-    *hidden, last = (m for m in flow.modules() if isinstance(m, torch.nn.Linear))
-    for layer in hidden:
-        expected = math.sqrt(0.5 / layer.in_features)
-        assert float(layer.weight.detach().std()) == pytest.approx(expected, rel=0.03)
-    assert float(last.weight.detach().abs().max()) < 1e-200

@@ -19,13 +19,6 @@ from skcalib import BertEncoder, BiEncoder, TextEncoder, VectorStore, Whitening
 POOLINGS = sorted(BertEncoder._parameter_constraints["pooling"][0].options - {"auto"})
 
 
-def test_a_memory_that_is_a_file_is_refused(tiny_bert, tmp_path):
-    (tmp_path / "file").write_text("")
-    for memory in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(OSError, match=r"memory='.*file.*' cannot be made a folder: .*Give"):
-            BertEncoder(tiny_bert, memory=memory).fit_transform(["dog"])
-
-
 @pytest.fixture(autouse=True)
 def forget(recent):
     """Keep vectors in memory, as outside the tests; return the function that empties it."""
@@ -158,14 +151,6 @@ def test_half_precision_on_disk_gives_the_same_every_time(tiny_bert, texts, tmp_
     exact = BertEncoder(tiny_bert).fit_transform(texts)
     assert_allclose(first, exact, rtol=1e-3, atol=1e-3)
     assert not np.array_equal(first, exact)
-
-
-@pytest.mark.filterwarnings("ignore:.*unknown to this model")
-def test_vocabulary_without_frequencies_is_stored_all_the_same(make_bert, texts, tmp_path):
-    folder = make_bert(tmp_path / "model", words=["bridge", "cat", "dog", "house", "river"])
-    encoder = BertEncoder(folder, memory=tmp_path / "store")
-    encoder.fit_transform(texts)
-    assert encoder.set_params(pooling="max").fit_transform(texts).shape == (len(texts), 16)
 
 
 def test_odd_texts_are_told_apart(tmp_path, forget):
