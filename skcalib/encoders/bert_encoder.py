@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from importlib.metadata import version
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +17,7 @@ from skcalib.compat import Interval, StrOptions, _fit_context
 from skcalib.encoders.lookup import WithMemory, vectors_of
 from skcalib.encoders.model.declared import declared, wants_prompt
 from skcalib.encoders.model.folder import CONFIG, ModelFiles, entries, locate
-from skcalib.encoders.recipe import LAYER_NAMES, POOLINGS, Recipe, recipe_for
+from skcalib.encoders.recipe import LAYER_NAMES, PAPERS, POOLINGS, Recipe, recipe_for
 from skcalib.encoders.store import VectorStore
 from skcalib.inputs.texts import TextTransformer, as_texts
 
@@ -58,11 +59,13 @@ class BertEncoder(WithMemory, TextTransformer):
         tokens by position, "zipf" by ``log(1 + rank)`` of their frequency in a sorted
         vocabulary [1]_.
         "auto" is the pooling that a folder of sentence-transformers declares, or else "mean".
+        "CLS" and "avg", names of the papers, are "cls" and "mean".
     layers : int, tuple of int or {"last", "last2", "first_last", "embedding_last"}, \
             default=-1
         Hidden states to use: 0 is the output of the embedding layer, 1 that of the first
         transformer block, and negative numbers count from the last. The names stand for
-        ``(-1,)``, ``(-2, -1)``, ``(1, -1)`` and ``(0, -1)``.
+        ``(-1,)``, ``(-2, -1)``, ``(1, -1)`` and ``(0, -1)``. The papers' "first-last-avg" is
+        "first_last", and "avg-last-2" is "last2".
     layer_merge : {"mean", "concat"}, default="mean"
         How the pooled vectors of several layers become one: their mean or concatenation.
     prompt : str or None, default=None
@@ -121,7 +124,8 @@ class BertEncoder(WithMemory, TextTransformer):
         ``max_length``, ``lower_case`` and ``truncate_dim``.
     fingerprint_ : str
         SHA-256 of the files in the model's folder, except documentation, pictures, code and
-        weights in other formats. A fitted encoder refuses a model with another fingerprint.
+        weights in other formats. A fitted encoder refuses a model with another fingerprint,
+        and a release of transformers that splits texts into other tokens.
 
     See Also
     --------
@@ -157,13 +161,13 @@ class BertEncoder(WithMemory, TextTransformer):
 
     _parameter_constraints = {
         "model": "no_validation",  # `fit` names the estimator for other models
-        "pooling": [StrOptions({"auto", *POOLINGS})],
+        "pooling": [StrOptions({"auto", *POOLINGS, *PAPERS})],
         "layers": [
             Interval(Integral, None, None, closed="neither"),
             tuple,
             list,
             range,
-            StrOptions(set(LAYER_NAMES)),
+            StrOptions({"last2avg", *LAYER_NAMES}),  # its error says what is meant
         ],
         "layer_merge": [StrOptions({"mean", "concat"})],
         "prompt": [str, None],
@@ -177,7 +181,7 @@ class BertEncoder(WithMemory, TextTransformer):
         "verbose": ["verbose"],
     }
 
-    _state_version = 11
+    _state_version = 12
     _learned = ("_recipe", "_files")
 
     def __init__(
@@ -319,6 +323,12 @@ class BertEncoder(WithMemory, TextTransformer):
                 f"The model {str(self.model)!r} has fingerprint {backbone.fingerprint[:12]}, "
                 f"but this encoder was fitted with {recipe.fingerprint[:12]}: its files have "
                 "changed, or `model` was set to another one. Restore the model, or fit again."
+            )
+        if backbone.tokens.reading != recipe.reading:
+            raise ValueError(
+                f"The installed transformers {version('transformers')} splits texts into other "
+                "tokens than the release with which this encoder was fitted, so all vectors "
+                "would differ. Install that release, or fit again."
             )
         return backbone
 

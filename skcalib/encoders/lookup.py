@@ -71,6 +71,7 @@ class Model:
 
     key: Hashable  # of the requested slots, in memory
     name: str | None  # of the model and its settings, on disk
+    reading: str = ""  # of a tokenizer, see `Tokens.reading`
     around: tuple[str, ...] = ("", "")  # the parts of a prompt around each text
     width: int  # of a slot
     slots: Slots
@@ -94,7 +95,7 @@ class Disk:
     def __init__(self, store: VectorStore, model: Model):
         model.keep_in(store)
         self._model, self._dtype = model, store.dtype
-        self._stored = Vectors(store, model.name, model.width, model.around)
+        self._stored = Vectors(store, model.name, model.width, model.around, model.reading)
 
     def close(self) -> None:
         """Close the store."""

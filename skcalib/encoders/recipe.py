@@ -27,6 +27,8 @@ LAYER_NAMES = {
     "last2": (-2, -1),
     "first_last": (1, -1),
     "embedding_last": (0, -1),
+    "first-last-avg": (1, -1),  # as the papers write it
+    "avg-last-2": (-2, -1),
 }
 
 
@@ -65,6 +67,8 @@ POOLINGS = {
     "mean_without_first": Pooling(lambda place, zipf: place > 1, of_decoders=True),
 }
 
+PAPERS = {"CLS": "cls", "avg": "mean"}  # names of poolings in the papers
+
 
 class Slots(NamedTuple):
     """Vectors that a model computes for a text; a store keeps all of them."""
@@ -87,6 +91,7 @@ class Recipe:
     """Everything that determines a vector of a `BertEncoder`, except its text."""
 
     fingerprint: str  # of the model
+    reading: str  # of the installed tokenizer, see `Tokens.reading`
     layers: tuple[int, ...]  # counted from 0, the output of the embedding layer
     pooling: str
     layer_merge: str
@@ -154,6 +159,7 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
     sides = {"cut_left": "left", "cut_right": "right"}
     return Recipe(
         fingerprint=backbone.fingerprint,
+        reading=backbone.tokens.reading,
         layers=layers,
         pooling=pooling,
         layer_merge=encoder.layer_merge,
@@ -170,6 +176,11 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
 
 def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:
     """Resolve `layers` to indices of hidden states, counted from 0."""
+    if isinstance(layers, str) and layers == "last2avg":
+        raise ValueError(
+            "layers='last2avg' has two meanings: the last two layers by its name, 'last2', and "
+            "the first and the last one in BERT-flow's code, 'first_last'. Pass one of these."
+        )
     indices = LAYER_NAMES.get(layers, layers) if isinstance(layers, str) else layers
     indices = (indices,) if isinstance(indices, Integral) else tuple(indices)
     are_ints = all(isinstance(i, Integral) and not isinstance(i, bool) for i in indices)
@@ -194,7 +205,7 @@ def _pooling(pooling: str, shipped: Declared) -> str:
             f"{tuple(POOLINGS)}. Pass one of these as pooling to leave out the other modules, "
             "or wrap the SentenceTransformer in a TextEncoder to apply all of them."
         )
-    return shipped.pooling if pooling == "auto" else pooling
+    return shipped.pooling if pooling == "auto" else PAPERS.get(pooling, pooling)
 
 
 def _frame(backbone: Backbone, prompt: str, max_length: int) -> Frame:

@@ -26,7 +26,7 @@ ARRAY = "SELECT crc, data FROM arrays WHERE block = ? AND slot = ?"
 # Errors of a damaged file, rather than of the machine.
 DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
-FORMAT = 5
+FORMAT = 6
 WAIT = 60.0  # seconds to wait for another process that writes
 SILENCE = 10.0  # seconds to wait for a turn before a warning
 PATIENCE = 600.0  # seconds to wait for a turn after it
@@ -38,6 +38,7 @@ PRAGMA auto_vacuum = INCREMENTAL;
 PRAGMA journal_mode = WAL;
 BEGIN IMMEDIATE;
 CREATE TABLE store (id BLOB);
+CREATE TABLE readings (model BLOB PRIMARY KEY, reading TEXT);
 CREATE TABLE arrays (
     block INTEGER, slot TEXT, crc INTEGER, data BLOB, PRIMARY KEY (block, slot)
 );
@@ -131,7 +132,8 @@ class VectorStore:
             with _refusing(self._path), closing(connect(self._path)) as db:
                 db.executescript(
                     "BEGIN IMMEDIATE; DELETE FROM texts; DELETE FROM arrays;"
-                    "UPDATE store SET id = randomblob(16); COMMIT; PRAGMA incremental_vacuum"
+                    "DELETE FROM readings; UPDATE store SET id = randomblob(16); COMMIT;"
+                    "PRAGMA incremental_vacuum"
                 )
 
     @property
@@ -154,9 +156,10 @@ class Vectors:
         model: str | None,
         width: int,
         around: tuple[str, ...] = ("", ""),
+        reading: str = "",
     ):
         self.path, self._width = store._path, width
-        self._around = around
+        self._around, self._reading = around, reading
         self._model = hashlib.blake2b(f"{model}|{width}|{store.dtype}".encode()).digest()
         row = [("key", "V16"), ("counts", "<i4", (4,)), ("vector", store.dtype, (width,))]
         self._row = np.dtype(row)
@@ -189,6 +192,13 @@ class Vectors:
         vectors = np.empty((len(texts), len(slots), self._width), dtype=np.float32)
 
         def load(db: sqlite3.Connection) -> None:
+            query = "SELECT 1 FROM readings WHERE model = ? AND reading != ?"
+            if db.execute(query, (self._model, self._reading)).fetchone():
+                raise ValueError(
+                    f"The store {str(self.path)!r} was written by a release of transformers "
+                    "that splits texts into other tokens than the installed one. Install that "
+                    "release, or give another folder."
+                )
             for block, places in _places(db, keys).items():
                 out, rows = map(list, zip(*places, strict=True))
                 expected = b"".join([keys[i] for i in out])
@@ -223,6 +233,8 @@ class Vectors:
 
         def insert(db: sqlite3.Connection) -> None:
             db.execute("BEGIN IMMEDIATE")
+            row = self._model, self._reading
+            db.execute("INSERT OR IGNORE INTO readings VALUES (?, ?)", row)
             (block,) = db.execute("SELECT ifnull(max(block), 0) + 1 FROM arrays").fetchone()
             for j, slot in enumerate(slots):
                 rows["vector"] = vectors[:, j]

@@ -80,6 +80,7 @@ def test_an_adapter_is_refused(tiny_bert_copy, name):
         ("hidden_size", 24, "cannot be used in torch.float32 on cpu: RuntimeError"),
         ("hidden_act", "no such", "cannot be used in torch.float32 on cpu: KeyError"),
         ("num_hidden_layers", "many", "cannot be used"),
+        ("num_hidden_layers", 100_000, "has 100000 layers; expected up to 1,000"),
         ("num_hidden_layers", 5, r"lack 32 tensors of BertModel, such as 'encoder\.layer"),
     ],
 )

@@ -41,6 +41,7 @@ class BackboneModel(Model):
         if any(n_later) or len(n_later) > 1:
             name += ["around", n_before, *n_later, recipe.skip[1]]
         self.name = "|".join(map(str, [*name, *self.slots.names]))
+        self.reading = recipe.reading
 
     def cause(self) -> str:
         """Explain why an entry may not be finite, and what to do."""

@@ -189,6 +189,8 @@ def read(folder: Path) -> tuple[Any, Any]:
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     with quiet_transformers():
         config = AutoConfig.from_pretrained(folder, **local)
+        if (n_layers := getattr(config, "num_hidden_layers", 0)) > 1000:  # fills the memory
+            raise ValueError(f"its config.json has {n_layers} layers; expected up to 1,000")
         config.use_cache = False  # only generation needs the keys and values of tokens
         config.return_dict = True
         auto = AutoModelForTextEncoding if config.model_type in ENCODER_OF else AutoModel

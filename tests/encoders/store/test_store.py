@@ -12,11 +12,13 @@ from safetensors.torch import load_file, save_file
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from transformers import BertModel
+from transformers import BertModel, PreTrainedTokenizerBase
 
-from skcalib import BertEncoder, BiEncoder, TextEncoder, VectorStore, Whitening
+from skcalib import BertEncoder, BiEncoder, TextEncoder, VectorStore, Whitening, clear_caches
 
-POOLINGS = sorted(BertEncoder._parameter_constraints["pooling"][0].options - {"auto"})
+POOLINGS = sorted(
+    BertEncoder._parameter_constraints["pooling"][0].options - {"auto", "CLS", "avg"}
+)
 
 
 @pytest.fixture(autouse=True)
@@ -226,3 +228,27 @@ def test_a_vector_not_finite_is_neither_returned_nor_kept(tiny_bert_copy, tmp_pa
         with pytest.raises(ValueError, match=message):
             encoder.set_params(memory=memory).transform(["the dog", "dog"])
     assert len(store) == 0
+
+
+@pytest.mark.parametrize("how", ["pickle", "store"])
+def test_other_tokens_of_another_transformers_are_refused(
+    tiny_bert, texts, tmp_path, monkeypatch, forget, how
+):
+    encoder = BertEncoder(tiny_bert, memory=tmp_path)
+    encoder.fit_transform(texts)
+    stored = pickle.dumps(encoder)
+    clear_caches()
+    plain = PreTrainedTokenizerBase.__call__
+
+    def otherwise(self, texts, **options):
+        return plain(self, [f"{text} dog" for text in texts], **options)
+
+    monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", otherwise)
+    if how == "pickle":
+        with pytest.raises(ValueError, match="splits texts into other tokens than the release"):
+            pickle.loads(stored).transform(texts)
+    else:
+        with pytest.raises(ValueError, match="was written by a release of transformers"):
+            clone(encoder).fit_transform(texts)
+        clone(encoder).set_params(memory=tmp_path / "other").fit_transform(texts)
+    clear_caches()
