@@ -79,7 +79,7 @@ def test_a_file_of_another_format_is_left_as_it_is(filled, open_vectors):
         db.execute("PRAGMA user_version = 99")
     before = filled._path.read_bytes()
     for use in (lambda: open_vectors(filled).store_id, lambda: len(filled), filled.clear):
-        with pytest.raises(ValueError, match=r"has format 99; this release .* reads format 5"):
+        with pytest.raises(ValueError, match=r"has format 99; this release .* reads format 6"):
             use()
     assert filled._path.read_bytes() == before
 
