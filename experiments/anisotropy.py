@@ -108,27 +108,27 @@ def features(encode, options):
     """Return vectors of STS-B's distinct test sentences, by feature."""
     texts = list(np.unique(pairs("stsb")[0]))
     if encode.name == "minilm":
-        store = VectorStore(
-            options.memory / "inner-minilm", layers=(0, 1, 3, 5), pooling="mean"
-        )
-        plain = {"normalize": False, "memory": store}
+        plain = {"normalize": False}
         of = {
-            "embedding": {"layers": 0} | plain,
-            "layer 3": {"layers": 3} | plain,
+            "embedding": plain | {"layers": 0},
+            "layer 3": plain | {"layers": 3},
+            "layer 3, Zipf-weighted": plain | {"layers": 3, "pooling": "zipf"},
             "last layer": {},
         }
-        return {name: encode(texts, **params) for name, params in of.items()}
-    names = {
-        "embedding": "embedding",
-        "first and last layer": "first_last",
-        "last layer": "last",
-    }
-    names["last token, words around"] = "last token, prompt"
+    else:
+        of = {
+            "embedding": raw_sts.FEATURES["embedding"][0],
+            "first and last layer": raw_sts.FEATURES["first_last"][0],
+            "first and last layer, Zipf-weighted": raw_sts.FEATURES["first_last"][0]
+            | {"pooling": "zipf"},
+            "last layer": raw_sts.FEATURES["last"][0],
+            "last token, words around": raw_sts.FEATURES["last token, prompt"][0],
+        }
+    kept = {"layers": (0, 1, 3, -1), "pooling": ("mean", "last", "zipf")}
+    store = VectorStore(options.memory / f"anisotropy-{encode.name}", **kept)
     return {
-        name: raw_sts.stored(encode, options, **raw_sts.FEATURES[feature][0]).fit_transform(
-            texts
-        )
-        for name, feature in names.items()
+        name: encode.bert(memory=store, **params).fit_transform(texts)
+        for name, params in of.items()
     }
 
 
