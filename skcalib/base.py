@@ -20,6 +20,8 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import TransformerTags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from skcalib.compat import CallbackSupportMixin
+
 # Warnings skip frames in these files: packages, cached properties.
 INNER = (
     str(Path(__file__).parent) + os.sep,
@@ -48,14 +50,14 @@ TRUSTED_TYPES = [
 ]
 
 
-class VersionedState:
+class VersionedState(CallbackSupportMixin):
     """Mixin that refuses a pickle whose fitted attributes have another meaning.
 
     A class raises ``_state_version`` when that changes.
     """
 
     _state_version = 1
-    _learned: tuple[str, ...] = ()  # private attributes that `fit` learns, for `from_scratch`
+    _learned: tuple[str, ...] = ()  # private attributes that `fit` learns, for `forget`
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -76,21 +78,6 @@ class VersionedState:
                 "skcalib release that wrote it, or fit and pickle it again."
             )
         self.__dict__.update(state)
-
-
-def from_scratch(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate ``fit``: drop the fitted attributes before it runs, and again after an error."""
-
-    @functools.wraps(fit)
-    def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
-        forget(self)
-        try:
-            return fit(self, *args, **kwargs)
-        except BaseException:
-            forget(self)
-            raise
-
-    return whole
 
 
 def forget(estimator: Any) -> None:

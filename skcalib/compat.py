@@ -17,6 +17,13 @@ from sklearn.utils._param_validation import (
 )
 from sklearn.utils.validation import _check_n_features as check_n_features
 
+try:
+    from sklearn.callback import CallbackSupportMixin
+except ImportError:  # before scikit-learn 1.9
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Stand-in for estimators without callbacks."""
+
 
 def check_params(estimator: Any) -> None:
     """Raise the ValueError that `fit` raises for an invalid parameter."""

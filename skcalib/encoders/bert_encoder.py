@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import from_scratch, warn
-from skcalib.compat import Interval, StrOptions, _fit_context
-from skcalib.encoders.lookup import WithMemory, vectors_of
+from skcalib.base import warn
+from skcalib.callbacks import fit_task
+from skcalib.compat import Interval, StrOptions
+from skcalib.encoders.lookup import Count, WithMemory, vectors_of
 from skcalib.encoders.model.declared import declared, wants_prompt
 from skcalib.encoders.model.folder import CONFIG, ModelFiles, entries, locate
 from skcalib.encoders.recipe import LAYER_NAMES, POOLINGS, Recipe, recipe_for
 from skcalib.encoders.store import VectorStore
-from skcalib.inputs.texts import TextTransformer, as_texts
+from skcalib.inputs.texts import as_texts
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.load import Backbone
@@ -33,7 +34,7 @@ def _of_recipe(name: str, doc: str) -> Any:
     return property(entry, doc=doc)
 
 
-class BertEncoder(WithMemory, TextTransformer):
+class BertEncoder(WithMemory):
     """Encode texts as vectors with a frozen BERT-like model.
 
     The hidden states of the chosen layers are pooled over the tokens of each text. `fit` trains
@@ -211,8 +212,7 @@ class BertEncoder(WithMemory, TextTransformer):
         self.memory = memory
         self.verbose = verbose
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_task(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
         """Check texts and parameters against the model, and remember the model.
 
@@ -234,7 +234,9 @@ class BertEncoder(WithMemory, TextTransformer):
         TypeError, ValueError
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
-        as_texts(X)  # for its errors
+        return self._fit(as_texts(X))
+
+    def _fit(self, texts: list[str]) -> Self:
         from skcalib.encoders.model.load import load
 
         folder = locate(self.model)
@@ -270,12 +272,15 @@ class BertEncoder(WithMemory, TextTransformer):
             If the model is not the one the encoder was fitted with.
         """
         check_is_fitted(self)
+        return self._encode(as_texts(X))
+
+    def _encode(self, texts: list[str], count: Count | None = None) -> Any:
         from skcalib.encoders.model.batches import BackboneModel
 
-        texts, recipe = as_texts(X), self._recipe
+        recipe = self._recipe
         model = BackboneModel(self._backbone(), recipe)
         vectors, counts = vectors_of(
-            texts, model, self.memory, recipe.merge, verbose=self.verbose
+            texts, model, self.memory, recipe.merge, verbose=self.verbose, count=count
         )
         _warn_of_losses(counts.tolist(), len(vectors), recipe.max_length)
         return vectors

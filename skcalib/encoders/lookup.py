@@ -8,22 +8,25 @@ from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from contextvars import ContextVar
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import joblib
 import numpy as np
 from sklearn.utils import gen_batches
 
 from skcalib.base import is_fitted, progress
+from skcalib.callbacks import begin_texts, fit_task
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store import Vectors, VectorStore, turn
-from skcalib.inputs.texts import distinct
+from skcalib.inputs.texts import TextTransformer, as_texts, distinct
 from skcalib.process import caches
 
 # Number of texts that are read, looked up on disk, tokenized and sorted together: enough for
 # lengths to repeat, few enough for texts and token ids to need little memory.
 BLOCK = 16384
 TURN = 1024  # texts that a worker encodes before another one gets its turn
+
+Count = Callable[[int], None]  # counts texts that are encoded
 
 
 class Records(NamedTuple):
@@ -56,10 +59,34 @@ def noting_content() -> Iterator[dict[str, bool]]:
         _notes.reset(token)
 
 
-class WithMemory:
-    """Mixin of an encoder with a parameter ``memory``; if it is fitted, its pickle has none."""
+class WithMemory(TextTransformer):
+    """Base of an encoder with a parameter ``memory``; if it is fitted, its pickle has none."""
 
     memory: Any
+
+    @fit_task(prefer_skip_nested_validation=True, n_subtasks=None)
+    def fit_transform(self, X: Any, y: None = None) -> Any:
+        """Fit, and encode the texts; callbacks count each hundredth of them.
+
+        Parameters
+        ----------
+        X, y
+            As for `fit`.
+
+        Returns
+        -------
+        vectors : ndarray of shape (n_texts, n_features)
+            As of `transform`.
+        """
+        texts = as_texts(X)
+        count = begin_texts(self, len(texts))
+        return self._fit(texts)._encode(texts, count)
+
+    def _fit(self, texts: list[str]) -> Self:
+        raise NotImplementedError
+
+    def _encode(self, texts: list[str], count: Count | None = None) -> np.ndarray:
+        raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
@@ -187,10 +214,12 @@ def vectors_of(
     merge: Callable[[np.ndarray], np.ndarray],
     *,
     verbose: bool | int,
+    count: Count | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return vectors of texts, (n_texts, n), and the sums of the last three counts.
 
-    ``merge(slots)`` makes vectors, (b, n), from the requested slots.
+    ``merge(slots)`` makes vectors, (b, n), from the requested slots. ``count(n)`` is called
+    after each n texts.
     """
     unique, inverse = distinct(texts)
     times = np.bincount(inverse)  # that each distinct text occurs
@@ -208,7 +237,10 @@ def vectors_of(
             elif merged.dtype.itemsize > vectors.itemsize:  # a model that answers in both
                 vectors = vectors.astype(merged.dtype)
             vectors[rows], counts[rows] = merged, numbers
-            advance(int(times[rows].sum()))
+            n = int(times[rows].sum())
+            advance(n)
+            if count is not None:
+                count(n)
     _, own, unknown, _ = counts.T
     has_content = (unknown < own) | (own == 0)
     if (notes := _notes.get()) is not None:

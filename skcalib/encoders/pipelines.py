@@ -13,6 +13,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_array
 
 from skcalib.base import is_fitted
+from skcalib.callbacks import fit_of
 from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.encoders.lookup import noting_content
 from skcalib.encoders.model.declared import declared
@@ -64,7 +65,7 @@ def before_calibration(encoder: Any, text: str) -> tuple[Pipeline, Pipeline | No
     """
     steps, cut, X = _flat(encoder), 1, [text]
     for i, step in enumerate(steps, 1) if len(steps) > 1 else ():
-        *_, X = _outputs(step, X, fit=False)
+        *_, X = _outputs(step, X)
         cut = i + 1 if issparse(X) else cut
     head, later = make_pipeline(*steps[:cut]), make_pipeline(*steps[cut:])
     return head, later if later.steps else None
@@ -83,18 +84,24 @@ def encoded(encoder: Any, texts: list[str]) -> np.ndarray:
 
 
 def encode(
-    encoder: Any, texts: list[str], *, fit: bool = False
+    encoder: Any, texts: list[str], *, fit: bool = False, caller: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the vectors of texts, and which of the texts have no content.
 
     These are blank, contain only unknown tokens, or have a zero vector after some step. Each
-    distinct text is encoded once, also with ``fit``, which fits the encoder on them.
+    distinct text is encoded once, also with ``fit``, which fits the encoder on them, as
+    a part of the fit of ``caller``.
     """
     unique, index = distinct(texts)
     silent = np.zeros(len(unique), bool)
     output: Any = unique
-    with noting_content() as has_content:
-        for output in _outputs(encoder, unique, fit=fit):
+    caller = caller if fit else None
+    n_steps = len(_flat(encoder))
+    with (
+        noting_content() as has_content,
+        fit_of(caller, None, "encode", n_subtasks=n_steps) as task,
+    ):
+        for output in _outputs(encoder, unique, fit=fit, caller=caller, task=task):
             if issparse(output):
                 silent |= np.diff(output.tocsr().indptr) == 0
             elif hasattr(output, "shape") and len(output) == len(unique):
@@ -115,26 +122,32 @@ def encode(
     return (vectors, silent) if len(unique) == len(texts) else (vectors[index], silent[index])
 
 
-def _outputs(encoder: Any, X: Any, *, fit: bool) -> Iterator[Any]:
+def _outputs(
+    encoder: Any, X: Any, *, fit: bool = False, caller: Any = None, task: Any = None
+) -> Iterator[Any]:
     """Yield what each step of an encoder returns, and fit it before with ``fit``."""
     if isinstance(encoder, FrozenEstimator):
         encoder, fit = encoder.estimator, False
     if isinstance(encoder, Pipeline):
         last = X
         for step in _present(encoder):
-            for last in _outputs(step, X, fit=fit):
+            for last in _outputs(step, X, fit=fit, caller=caller, task=task):
                 yield last
             X = last
         return
-    if fit and hasattr(encoder, "fit_transform"):
-        yield encoder.fit_transform(X)
-        return
     if fit:
-        encoder.fit(X, None)
+        with fit_of(caller, encoder, "fit-step", parent=task):
+            if hasattr(encoder, "fit_transform"):
+                output = encoder.fit_transform(X)
+            else:
+                encoder.fit(X, None)
+        if hasattr(encoder, "fit_transform"):
+            yield output
+            return
     elif hasattr(X, "columns") and not hasattr(encoder, "feature_names_in_"):
         X = np.asarray(X)  # a step that was fitted without names gets none
     if hasattr(encoder, "best_estimator_"):  # of a search
-        yield from _outputs(encoder.best_estimator_, X, fit=False)
+        yield from _outputs(encoder.best_estimator_, X)
     else:
         yield encoder.transform(X)
 

@@ -12,15 +12,15 @@ import numpy as np
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import from_scratch
-from skcalib.compat import HasMethods, Interval, _fit_context
-from skcalib.encoders.lookup import Model, Records, WithMemory, vectors_of
+from skcalib.callbacks import fit_task
+from skcalib.compat import HasMethods, Interval
+from skcalib.encoders.lookup import Count, Model, Records, WithMemory, vectors_of
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store import VectorStore
-from skcalib.inputs.texts import TextTransformer, as_texts
+from skcalib.inputs.texts import as_texts
 
 
-class TextEncoder(WithMemory, TextTransformer):
+class TextEncoder(WithMemory):
     """Encode texts with a model of another library, or with a function such as an API call.
 
     The model is assumed to be frozen. An encoder and its clones share it and call it once for
@@ -98,14 +98,15 @@ class TextEncoder(WithMemory, TextTransformer):
         twin._shared = copy.copy(self._text_model())  # with a batch size of its own
         if hasattr(self, "_sklearn_output_config"):
             twin._sklearn_output_config = copy.copy(self._sklearn_output_config)
+        if hasattr(self, "_skl_callbacks"):
+            twin._skl_callbacks = self._skl_callbacks
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         return {key: value for key, value in state.items() if key != "_shared"}
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_task(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
         """Check the texts, and learn the width of the vectors from the first text.
 
@@ -119,8 +120,7 @@ class TextEncoder(WithMemory, TextTransformer):
         -------
         self : TextEncoder
         """
-        self._n_features_out = self._encode(as_texts(X)[:1], width=0, memory=None).shape[1]
-        return self
+        return self._fit(as_texts(X))
 
     def transform(self, X: Any) -> np.ndarray:
         """Encode texts.
@@ -134,7 +134,14 @@ class TextEncoder(WithMemory, TextTransformer):
         vectors : ndarray of shape (n_texts, n_features), float32 or float64
         """
         check_is_fitted(self)
-        return self._encode(as_texts(X), self._n_features_out, self.memory)
+        return self._encode(as_texts(X))
+
+    def _fit(self, texts: list[str]) -> Self:
+        self._n_features_out = self._ask(texts[:1], width=0, memory=None).shape[1]
+        return self
+
+    def _encode(self, texts: list[str], count: Count | None = None) -> np.ndarray:
+        return self._ask(texts, self._n_features_out, self.memory, count)
 
     def _text_model(self) -> TextModel:
         """Return the model, with what clones already know about it."""
@@ -145,7 +152,9 @@ class TextEncoder(WithMemory, TextTransformer):
         shared.batch_size = self.batch_size
         return shared
 
-    def _encode(self, texts: list[str], width: int, memory: Any) -> np.ndarray:
+    def _ask(
+        self, texts: list[str], width: int, memory: Any, count: Count | None = None
+    ) -> np.ndarray:
         """Vectors of texts, of a known width or 0; the model gets each text once."""
         if isinstance(self.model, str):
             raise TypeError(
@@ -159,8 +168,10 @@ class TextEncoder(WithMemory, TextTransformer):
             )
         model = self._text_model()
         model.width = width
-        verbose = self.verbose
-        return vectors_of(texts, model, memory, lambda slots: slots[:, 0], verbose=verbose)[0]
+        vectors, _ = vectors_of(
+            texts, model, memory, lambda slots: slots[:, 0], verbose=self.verbose, count=count
+        )
+        return vectors
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")

@@ -10,6 +10,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_consistent_length
 
 from skcalib.calibration.whitening import Whitening
+from skcalib.callbacks import fit_of
 from skcalib.encoders.pipelines import encoded
 from skcalib.model_selection.encoders import AsGiven, HiddenStates, State
 from skcalib.model_selection.self_retrieval import FEWEST_TEXTS
@@ -61,21 +62,29 @@ class Scored:
 
 
 def scored(
-    encoders: AsGiven | HiddenStates, halves: Sequence[Views], candidates: Sequence[Candidate]
+    encoders: AsGiven | HiddenStates,
+    halves: Sequence[Views],
+    candidates: Sequence[Candidate],
+    caller: Any,
 ) -> list[Scored]:
     """Score each candidate in each state on views of each half, by a fit on the other half."""
-    rows = []
-    for state in encoders.states:
-        folds = [_fold(encoders, state, *pair) for pair in (halves, halves[::-1])]
-        neutral = [Whitening(power="auto").fit(fit_on) for *_, fit_on in folds]
-        is_raw_output = any(whitening.power_ > 0 for whitening in neutral)
-        rows += [Scored(state, c, _ranks(folds, c), is_raw_output) for c in candidates]
+    rows: list[Scored] = []
+    n_rows = len(encoders.states) * len(candidates)
+    with fit_of(caller, None, "compare", n_subtasks=n_rows) as task:
+        for state in encoders.states:
+            folds = [_fold(encoders, state, *pair) for pair in (halves, halves[::-1])]
+            neutral = [Whitening(power="auto").fit(fit_on) for *_, fit_on in folds]
+            is_raw_output = any(whitening.power_ > 0 for whitening in neutral)
+            for candidate in candidates:
+                with fit_of(caller, None, "candidate", parent=task):
+                    ranks = _ranks(folds, candidate)
+                rows.append(Scored(state, candidate, ranks, is_raw_output))
     return rows
 
 
 def _fold(encoders: AsGiven | HiddenStates, state: State, views: Views, others: Views) -> Fold:
     """Return views, their vectors, and those of the other texts, which the fit may see."""
-    encoder = encoders.fitted(state, others.sample)
+    encoder = encoders.at(state, others.sample).fit(others.sample, None)
     fit_on = encoded(encoder, others.sample)
     if np.allclose(fit_on, fit_on[0], atol=1e-5 * np.abs(fit_on).max()):
         raise ValueError(

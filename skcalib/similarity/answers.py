@@ -13,8 +13,9 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skcalib.base import VersionedState, from_scratch, warn
-from skcalib.compat import Interval, _fit_context, check_params
+from skcalib.base import VersionedState, warn
+from skcalib.callbacks import fit_of, fit_task
+from skcalib.compat import Interval, _fit_context
 from skcalib.cosines import nearest
 from skcalib.inputs.labels import is_missing, plain
 from skcalib.inputs.texts import TextInput, as_texts, distinct
@@ -128,8 +129,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         self.encoder = encoder
         self.false_positive_rate = false_positive_rate
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fit_task(prefer_skip_nested_validation=False, n_subtasks=1)
     def fit(self, X: Any, y: Any, *, queries: Any = None, unanswerable: Any = None) -> Self:
         """Store questions with their answers, and find the threshold.
 
@@ -163,8 +163,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             queries = [text for text in as_texts(queries, "queries") if text not in left_out]
         search = self.encoder
         search = clone(search) if isinstance(search, SearchEncoder) else SearchEncoder(search)
-        check_params(search)
-        unit = search._fit([*stored], queries or None)
+        with fit_of(self, search, "fit-search"):
+            unit = search._fit([*stored], queries=queries or None)
         space = search._documents
         if calibrates(space.encoder) and not space.is_frozen:
             warn(

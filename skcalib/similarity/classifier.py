@@ -16,9 +16,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skcalib.base import VersionedState, from_scratch, warn
+from skcalib.base import VersionedState, warn
 from skcalib.calibration.neighbors import NeighborSmoothing, smoothed
-from skcalib.compat import Interval, _fit_context
+from skcalib.callbacks import fit_task
+from skcalib.compat import Interval
 from skcalib.cosines import EQUAL, above, nearness
 from skcalib.inputs.labels import labels_of, plain
 from skcalib.inputs.texts import TextInput, as_texts, distinct_sorted
@@ -152,8 +153,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         self.rejection_rate = rejection_rate
         self.other = other
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fit_task(prefer_skip_nested_validation=False, n_subtasks=1)
     def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
         """Learn the classes from texts, most of them without labels.
 
@@ -183,7 +183,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         texts, place = distinct_sorted(every_text)
         self._rank(len(texts))  # too few are refused before they are encoded
 
-        vectors = space.fit_vectors(texts)
+        vectors = space.fit_vectors(texts, self)
         raw = vectors if self.rejection_rate is None else space.raw(texts, vectors)
         labeled = np.intersect1d(place[known], np.flatnonzero(vectors.any(axis=1)))
         n_examples = len(labeled) / len(described) + any(described.values())

@@ -14,8 +14,9 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.utils import check_scalar, gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import VersionedState, from_scratch, warn
-from skcalib.compat import Interval, _fit_context
+from skcalib.base import VersionedState, warn
+from skcalib.callbacks import fit_task
+from skcalib.compat import Interval
 from skcalib.cosines import largest, rows_in_memory
 from skcalib.encoders.pipelines import (
     after_query_encoder,
@@ -138,8 +139,6 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         self.query_encoder = query_encoder
         self.lexical_weight = lexical_weight
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None, *, queries: Any = None) -> Self:
         """Learn both means and the pieces of words, and keep the documents.
 
@@ -157,13 +156,14 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         -------
         self : SearchEncoder
         """
-        advice = "Pass a sample of queries by name: fit(documents, queries=past_queries)."
-        refuse_rows(self, y, advice)
-        self._fit(X, queries)
+        self._fit(X, y, queries=queries)
         return self
 
-    def _fit(self, X: Any, queries: Any) -> np.ndarray:
+    @fit_task(prefer_skip_nested_validation=False, n_subtasks=2)
+    def _fit(self, X: Any, y: Any = None, *, queries: Any = None) -> np.ndarray:
         """Fit, and return the unit vectors of the documents."""
+        advice = "Pass a sample of queries by name: fit(documents, queries=past_queries)."
+        refuse_rows(self, y, advice)
         if self.encoder is None and self.query_encoder is not None:
             raise ValueError(
                 "SearchEncoder got a query_encoder but no encoder; expected both, or neither. "
