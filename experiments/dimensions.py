@@ -38,7 +38,7 @@ def rows(encode, options):
     fitted, scored = (
         raw_recipes.encoded(encode, options, "first_last", of)[0] for of in (fit_on, texts)
     )
-    steps = {str(k): Whitening(k, power="auto", n_groups="many") for k in KEPT}
+    steps = {f"first {k}": Whitening(k, power="auto", n_groups="many") for k in KEPT}
     for k, step in {"raw": FunctionTransformer(), **steps}.items():
         row = {"dimensions": k}
         for use, (vectors, sides, grades) in of_pairs.items():
@@ -47,7 +47,7 @@ def rows(encode, options):
         same = codes[:, None] == codes
         row["groups"] = f"{100 * precisions(units @ units.T, same).mean():.1f}"
         if k != "raw":
-            pca = PCA(int(k), whiten=True, random_state=0)
+            pca = PCA(step.n_components, whiten=True, random_state=0)
             row["PCA"] = f"{score('similarity', pca, *of_pairs['similarity']):.1f}"
         d = units.shape[1]
         yield row | {"MB": f"{4 * d:,}", "queries": f"{queries_a_second(d):,.0f}"}

@@ -98,7 +98,7 @@ def of_set(steps, vectors, places, grades):
     """Return the correlations of the steps, (n_steps, 1 + resamples), times 100."""
     cosines = []
     for step in steps.values():
-        units = side_by_side(unit(clone(step).fit(X).transform(X)) for X in vectors)
+        units = side_by_side(unit(clone(step).fit(X, None).transform(X)) for X in vectors)
         first, second = (units[side] for side in places)
         cosines.append((first * second).sum(axis=1))
     cosines = np.array(cosines)

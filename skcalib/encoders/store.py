@@ -64,12 +64,12 @@ class VectorStore:
         Precision on disk. float16 halves the size and rounds each entry to 11 bits, which
         changes Spearman's rho on STS-B by less than 0.01 points (scores are times 100).
     layers : sequence of int or None, default=None
-        Hidden states to keep, counted as in `BertEncoder`. None keeps all, so that any
-        choice of layers can be read later. An encoder that needs others raises an error.
+        Hidden states to keep, counted as in `BertEncoder`; None keeps all. An encoder that
+        needs others, or another pooling, raises an error.
     pooling : str, sequence of str or None, default=None
         Poolings to keep, named as in `BertEncoder`; of "mean" and "max" also "_own". None
         keeps all, but "last", "weighted_mean" and "mean_without_first" only for decoders and
-        encoders that use one of these. An encoder that needs another pooling raises an error.
+        encoders that use one of these.
 
     Notes
     -----

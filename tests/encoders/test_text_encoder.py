@@ -143,15 +143,6 @@ def test_a_store_keeps_vectors_for_other_processes(tmp_path):
         TextEncoder(letters, memory=tmp_path).fit(TEXTS)
 
 
-def test_a_clone_whose_texts_memory_knows_writes_to_a_store(tmp_path, recent):
-    recent.bound = 2**20
-    encoder = TextEncoder(letters, name="letters")
-    twin = clone(encoder).set_params(memory=tmp_path)
-    expected = encoder.fit(TEXTS).transform(TEXTS)
-    assert_array_equal(twin.fit_transform(TEXTS), expected)
-    assert len(VectorStore(tmp_path)) == 3
-
-
 @pytest.mark.parametrize("lose", [lambda store: None, VectorStore.clear], ids=["new", "clear"])
 def test_what_memory_knows_reaches_a_disk_that_lacks_it(tmp_path, lose):
     model, store = Counting(letters), VectorStore(tmp_path)

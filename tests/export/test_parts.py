@@ -41,7 +41,7 @@ def test_what_has_no_encoder_is_refused(estimator):
 @pytest.mark.parametrize(
     "search",
     [
-        lambda model: CalibrationSearch(model, task="matches"),
+        lambda model: CalibrationSearch(model, task="duplicates"),
         lambda model: GridSearchCV(BiEncoder(model), {}, cv=2, scoring=lambda *_: 1.0),
         lambda model: FrozenEstimator(
             GridSearchCV(model, {}, cv=2, scoring=lambda *_: 1.0).fit(LONGER, None)

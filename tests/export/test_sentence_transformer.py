@@ -62,7 +62,7 @@ def test_queries_and_documents_get_the_prompt(
 ):
     texts = [text for text in texts if len(text.split()) < 9]
     encoder = BertEncoder(tiny_bert if pooled else without_prompts, prompt="the dog ")
-    search = CalibrationSearch(encoder, task="matches", pooling="mean", layers=3).fit(texts)
+    search = CalibrationSearch(encoder, task="duplicates", pooling="mean", layers=3).fit(texts)
     model = exported(search, tmp_path)
     for encode in (model.encode, model.encode_query, model.encode_document):
         assert_equal_vectors(encode(texts), search.transform(texts))

@@ -30,9 +30,8 @@ class _LastLayerReached(Exception):
 class ForwardPass:
     """Runs a module on the CPU, until it is moved to a device.
 
-    Texts of up to ``longest_packed`` tokens are laid end to end in one row; a batch of longer
-    ones holds texts of one length. If ``hooked``, hooks read the inputs of blocks, so that the
-    pass can end early; otherwise the model returns all hidden states.
+    Texts of up to ``longest_packed`` tokens share a row; in a batch of longer ones all have one
+    length. If ``hooked``, hooks read the inputs of blocks, so that the pass can end early.
     """
 
     def __init__(self, module: Any, longest_packed: float, is_causal: bool):

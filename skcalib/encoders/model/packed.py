@@ -1,13 +1,8 @@
 """Parts of a model that compute the same faster, and replace its own when it is loaded.
 
-*Packed weights.* On a CPU an encoder spends nearly all its time in linear layers. They are two
-to three times as fast if the weight is packed into oneDNN's own block layout once, at loading.
-torch does this when it compiles a frozen model, but has no public function for it, so two
-private operators are used. If they are missing, the layers stay unchanged.
-
-*Packed rows.* Texts of any length are laid end to end in one row, without padding. Only
-attention must know where a text ends. Models of transformers that look up their attention by
-name can use it.
+Linear layers on a CPU are two to three times as fast if the weight is packed into oneDNN's own
+layout once. torch has no public function for it, so two private operators are used. Texts of
+any length are laid end to end in one row, without padding, and attention separates them.
 """
 
 from __future__ import annotations
@@ -92,9 +87,8 @@ def packed_attention(
 ) -> tuple[torch.Tensor, None]:
     """Attend within each text of a row of N tokens; the signature is that of transformers.
 
-    Query, key and value have shape (1, H, N, w), the output has shape (1, N, H, w); a key and
-    its value may serve a group of queries. With a window a token attends only to those less
-    than ``sliding_window`` away.
+    Query, key and value have shape (1, H, N, w), the output has shape (1, N, H, w). With a
+    window a token attends only to those less than ``sliding_window`` away.
     """
     # transformers passes these to every attention, and they do not change its result here.
     harmless = {"dropout", "position_ids", "is_causal", "use_cache"}

@@ -21,13 +21,9 @@ NEGLIGIBLE = 1e-12
 class Pooler:
     """Pools hidden states of B texts with N tokens laid end to end, layer by layer.
 
-    In a text without tokens of its own (an empty one) special tokens count as these, so that
-    every text has a defined vector. A text whose weights are all 0 is averaged over its own
-    tokens with equal weights.
-
-    ``skip`` is the number of tokens at the beginning and at the end of each text, those of a
-    prompt, that are not pooled; ``second``, (B, 2), is where the only tokens that are pooled
-    begin and end, if a prompt has the text twice. A text without such tokens is pooled whole.
+    In a text without tokens of its own (an empty one) special tokens count as these. A text
+    whose weights are all 0 is averaged over its own tokens with equal weights. A text of which
+    ``skip`` and ``second`` leave no token is pooled whole.
     """
 
     def __init__(
@@ -38,8 +34,8 @@ class Pooler:
         slots: Slots,
         width: int,
         device: torch.device | str = "cpu",
-        skip: tuple[int, int] = (0, 0),
-        second: np.ndarray | None = None,
+        skip: tuple[int, int] = (0, 0),  # tokens at the beginning and at the end: a prompt's
+        second: np.ndarray | None = None,  # (B, 2) where the only tokens to pool begin and end
     ):
         self._layers = np.array(slots.layers)
         self._poolings = [POOLINGS[name] for name in slots.poolings]

@@ -193,18 +193,6 @@ def test_store_is_a_plain_parameter(tiny_bert, texts, tmp_path):
     assert pickle.loads(pickle.dumps(encoder)).memory is None  # writes nothing elsewhere
 
 
-def test_each_store_gets_vectors_lately_made_by_others(tiny_bert, texts, tmp_path, count_runs):
-    store, float16 = VectorStore(tmp_path / "a"), VectorStore(tmp_path / "b", dtype="float16")
-    for memory in (None, store, float16):
-        BertEncoder(tiny_bert, memory=memory).fit_transform(texts)
-    assert len(store) == len(float16) == len(set(texts))
-    store.clear()  # its own alone
-    count_runs.clear()
-    for memory in (None, float16):
-        BertEncoder(tiny_bert, memory=memory).fit_transform(texts)
-    assert count_runs == []
-
-
 @pytest.mark.parametrize(
     "lose",
     [
