@@ -170,6 +170,6 @@ def import_package(packages: str, module: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"The module {module} cannot be imported ({error}). Install it with: pip install "
-            f"{packages}"
+            f"The module {module} cannot be imported ({error}). Install what it needs: pip "
+            f"install {packages}"
         ) from error

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import FloatTransformer, VersionedState, warn
+from skcalib.base import FloatTransformer, VersionedState, import_package, warn
 from skcalib.calibration.strength import warn_of_massive_column
 from skcalib.callbacks import begin, fit_task
 from skcalib.compat import Interval, check_n_features
@@ -193,7 +193,7 @@ class NormalizingFlow(
         UserWarning
             If X has fewer than 25 rows, or one column holds most of the variance.
         """
-        import torch
+        torch = import_package("torch", "torch")
 
         from skcalib.calibration.glow import Glow
         from skcalib.calibration.training import train, weights_of

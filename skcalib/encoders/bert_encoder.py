@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import warn
+from skcalib.base import import_package, warn
 from skcalib.callbacks import fit_task
 from skcalib.compat import Interval, StrOptions
 from skcalib.encoders.lookup import Count, WithMemory, vectors_of
@@ -237,8 +237,7 @@ class BertEncoder(WithMemory):
         return self._fit(as_texts(X))
 
     def _fit(self, texts: list[str]) -> Self:
-        from skcalib.encoders.model.load import load
-
+        load = import_package("torch transformers", "skcalib.encoders.model.load").load
         folder = locate(self.model)
         config = entries(folder, CONFIG)
         shipped = declared(folder)

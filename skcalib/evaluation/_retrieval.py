@@ -4,7 +4,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.metrics.pairwise import check_pairwise_arrays
 
@@ -184,7 +184,7 @@ def _ranked(queries: Any, documents: Any, itself: np.ndarray) -> np.ndarray:
     sparse = None
     if isinstance(queries, tuple):
         (queries, sparse), (documents, words) = queries, documents
-        queries, by_term = queries.astype(np.float64), csr_matrix(words.T)
+        queries, by_term = queries.astype(np.float64), csr_array(words.T)
     queries, documents = check_pairwise_arrays(queries, documents)
     k = min(DEPTH, len(documents))
     ranked = np.empty((len(queries), k), np.intp)

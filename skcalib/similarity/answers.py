@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, clone
 from sklearn.preprocessing import normalize
 from sklearn.utils.metadata_routing import UNUSED
@@ -121,7 +121,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     }
     # Data of the fit, which no pipeline passes on.
     __metadata_request__fit = {"unanswerable": UNUSED, "queries": UNUSED}
-    _state_version = 11
+    _state_version = 12
 
     threshold_: float
 
@@ -419,12 +419,12 @@ def _numbered(answers: list[Any]) -> np.ndarray:
 def _by_answers(search: SearchEncoder, codes: np.ndarray) -> SearchEncoder:
     """Return a search whose documents are moved halfway to the mean of their code."""
     shares = 1 / np.bincount(codes)[codes]
-    mean = csr_matrix((shares.astype(np.float32), (codes, np.arange(len(codes)))))
+    mean = csr_array((shares.astype(np.float32), (codes, np.arange(len(codes)))))
     search = copy(search)
     search.vectors_ = normalize(search.vectors_ + (mean @ search.vectors_)[codes])
-    if search.words_ is not None:
-        words = csr_matrix(search.words_)
-        search._by_term = csr_matrix(normalize(words + (mean @ words)[codes]).T)
+    if search._by_term is not None:
+        words = csr_array(search._by_term.T)
+        search._by_term = csr_array(normalize(words + (mean @ words)[codes]).T)
     return search
 
 

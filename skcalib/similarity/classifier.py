@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -546,7 +546,7 @@ def _near_copies(vectors: np.ndarray) -> np.ndarray:
     unit = unit_rows(vectors - vectors.mean(axis=0))[0].astype(np.float32)
     groups, n = np.arange(len(unit)), len(unit)
     for i, j, _ in above(unit, NEAR):  # one block after the other, as copies make many pairs
-        pairs = csr_matrix((np.ones(len(i)), (groups[i], groups[j])), shape=(n, n))
+        pairs = csr_array((np.ones(len(i)), (groups[i], groups[j])), shape=(n, n))
         groups = connected_components(pairs, directed=False)[1][groups]
     return np.unique(groups, return_inverse=True)[1] if groups.any() else np.arange(n)
 
