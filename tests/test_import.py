@@ -97,7 +97,7 @@ def test_every_public_name_exists_once(name):
 
 
 def test_vectors_need_no_torch():
-    """Without torch and transformers vectors are calibrated; texts and flows tell what to do."""
+    """Without torch, vectors are calibrated; texts and flows tell what to install."""
     code = """
 import json, sys
 

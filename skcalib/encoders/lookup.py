@@ -80,6 +80,9 @@ class WithMemory(TextTransformer):
         """
         texts = as_texts(X)
         count = begin_texts(self, len(texts))
+        return self._fit_encode(texts, count)
+
+    def _fit_encode(self, texts: list[str], count: Count) -> np.ndarray:
         return self._fit(texts)._encode(texts, count)
 
     def _fit(self, texts: list[str]) -> Self:

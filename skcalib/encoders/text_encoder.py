@@ -140,6 +140,13 @@ class TextEncoder(WithMemory):
         self._n_features_out = self._ask(texts[:1], width=0, memory=None).shape[1]
         return self
 
+    def _fit_encode(self, texts: list[str], count: Count) -> np.ndarray:
+        if self.memory is not None:  # which needs the width first
+            return super()._fit_encode(texts, count)
+        vectors = self._ask(texts, 0, None, count)
+        self._n_features_out = vectors.shape[1]
+        return vectors
+
     def _encode(self, texts: list[str], count: Count | None = None) -> np.ndarray:
         return self._ask(texts, self._n_features_out, self.memory, count)
 
@@ -220,4 +227,5 @@ class TextModel(Model):
                 "that returns this. If its width has changed, fit again, or create a new "
                 "TextEncoder."
             )
+        self.width = answer.shape[1]
         return answer.astype(np.float64 if answer.dtype == np.float64 else np.float32)
