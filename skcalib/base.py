@@ -5,7 +5,6 @@ import functools
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -134,26 +133,10 @@ def is_fitted(estimator: Any) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def progress(
-    total: int | None, *, unit: str, desc: str, verbose: bool
-) -> Iterator[Callable[..., None]]:
-    """Show a progress bar if ``verbose``; ``total`` is None if unknown.
-
-    Yields a function ``advance(n, note)``, where n counts units of work.
-    """
-    if not verbose:
-        yield lambda n, note="": None
-        return
-    from tqdm.auto import tqdm
-
-    with tqdm(total=total, unit=unit, desc=desc) as bar:
-
-        def advance(n: int, note: str = "") -> None:
-            bar.set_postfix_str(note, refresh=not n)
-            bar.update(n)
-
-        yield advance
+def progress(total: int, *, unit: str, desc: str, verbose: bool | int) -> Any:
+    """Return a progress bar, which is shown if ``verbose``."""
+    module = import_module("tqdm.auto" if verbose else "tqdm")  # that of notebooks may warn
+    return module.tqdm(total=total, unit=unit, desc=desc, disable=not verbose)
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

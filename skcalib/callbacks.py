@@ -1,23 +1,34 @@
-"""Fits as tasks of scikit-learn's callbacks, such as its progress bar; below 1.9 as no tasks.
+"""Fits as tasks of scikit-learn's callbacks, such as its progress bar; before 1.9 as no tasks.
 
 A fit is a task, and what takes long in it are its subtasks: the fit of a part, a share of the
 texts, an epoch.
 """
 
 import functools
-import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from skcalib.base import forget
 from skcalib.compat import _fit_context
 
 
-def fit_task(
-    *, prefer_skip_nested_validation: bool, n_subtasks: int | None = 0
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+@dataclass
+class Task:
+    """The fit that runs. Without a context of scikit-learn no callbacks are called."""
+
+    estimator: Any = None
+    context: Any = None
+    count: Callable[[int], Any] = bool  # counts texts that are encoded
+
+
+_task: ContextVar[Task] = ContextVar("task")
+
+
+def fit_task(*, prefer_skip_nested_validation: bool, n_subtasks: int | None = 0) -> Any:
     """Decorate ``fit``: validate parameters, call callbacks, and leave nothing half-fitted.
 
     Fitted attributes are dropped before it runs, and again after an error. ``n_subtasks`` is
@@ -25,27 +36,27 @@ def fit_task(
     """
 
     def decorate(fit: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(fit)
-
         @_fit_context(prefer_skip_nested_validation=prefer_skip_nested_validation)
         @functools.wraps(fit)
-        def task_of_fit(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if n_subtasks is not None:
-                begin(self, n_subtasks)
-            result = fit(self, *args, **kwargs)
-            if (context := _context(self)) is not None:
-                given = signature.bind(self, *args, **kwargs).arguments
-                data = {name: given.get(name) for name in ("X", "y")}
-                context.call_on_fit_task_end(
-                    estimator=self, **data, reconstruction_attributes={}
-                )
-            return result
+        def as_task(self: Any, *args: Any, **kwargs: Any) -> Any:
+            token = _task.set(task := Task(self))
+            try:
+                if n_subtasks is not None:
+                    begin(n_subtasks)
+                result = fit(self, *args, **kwargs)
+                if task.context is not None:
+                    task.context.call_on_fit_task_end(estimator=self)
+                return result
+            finally:
+                _task.reset(token)
 
         @functools.wraps(fit)
         def from_scratch(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if _task.get(Task()).estimator is self:  # `fit` in `fit_transform`
+                return fit(self, *args, **kwargs)
             forget(self)
             try:
-                return task_of_fit(self, *args, **kwargs)
+                return as_task(self, *args, **kwargs)
             except BaseException:
                 forget(self)
                 raise
@@ -55,61 +66,58 @@ def fit_task(
     return decorate
 
 
-def begin(estimator: Any, n_subtasks: int) -> None:
-    """Begin the task of a fit."""
-    if hasattr(estimator, "_init_callback_context"):  # of scikit-learn 1.9 and later
-        context = estimator._init_callback_context(max_subtasks=n_subtasks)
-        context.call_on_fit_task_begin(estimator=estimator)
+def begin(n_subtasks: int) -> None:
+    """Begin the task of the fit that runs."""
+    task = _task.get()
+    if hasattr(task.estimator, "_init_callback_context"):  # scikit-learn 1.9 or later
+        task.context = task.estimator._init_callback_context(max_subtasks=n_subtasks)
+        task.context.call_on_fit_task_begin(estimator=task.estimator)
 
 
-def subtask(estimator: Any, name: str) -> Any:
-    """Begin a subtask without parts of its own; None if there are no callbacks."""
-    context = _context(estimator)
-    if context is None or not hasattr(estimator, "_skl_callbacks"):
-        return None
-    return context.subcontext(name).call_on_fit_task_begin(estimator=estimator)
+def subtask(name: str) -> Callable[..., Any]:
+    """Begin a subtask; return what ends it, and tells whether a callback wants to stop."""
+    task = _task.get(Task())
+    if task.context is None or not hasattr(task.estimator, "_skl_callbacks"):
+        return lambda **_: False
+    context = task.context.subcontext(name).call_on_fit_task_begin(estimator=task.estimator)
+    return functools.partial(context.call_on_fit_task_end, estimator=task.estimator)
 
 
 @contextmanager
-def fit_of(
-    estimator: Any, part: Any, name: str, *, n_subtasks: int = 0, parent: Any = None
-) -> Iterator[Any]:
-    """Pass callbacks to the fit of a part of an estimator; yield the context of its task.
-
-    If ``part`` is None, the task has ``n_subtasks`` with this context as their ``parent``.
-    """
-    context = parent or _context(estimator)
-    is_leaf = part is None and not n_subtasks
-    if context is None or (is_leaf and not hasattr(estimator, "_skl_callbacks")):
-        yield None
+def part_task(name: str, part: Any = None, n_subtasks: int = 0) -> Iterator[None]:
+    """Run the fit of a part with the callbacks of the fit that runs, or ``n_subtasks``."""
+    task = _task.get(Task())
+    if (outer := task.context) is None:
+        yield
         return
-    context = context.subcontext(name, max_subtasks=n_subtasks)
-    with nullcontext() if part is None else context.propagate_callback_context(part):
-        context.call_on_fit_task_begin(estimator=estimator)
-        yield context
-        context.call_on_fit_task_end(estimator=estimator)
+    task.context = context = outer.subcontext(name, max_subtasks=n_subtasks)
+    try:
+        with nullcontext() if part is None else context.propagate_callback_context(part):
+            context.call_on_fit_task_begin(estimator=task.estimator)
+            yield
+            context.call_on_fit_task_end(estimator=task.estimator)
+    finally:
+        task.context = outer
 
 
-def begin_texts(estimator: Any, total: int) -> Callable[[int], None]:
-    """Begin a fit that encodes texts; return ``advance(n)``, which counts them as encoded.
+def begin_texts(n_texts: int) -> None:
+    """Begin a fit that encodes texts, of which each hundredth is a subtask."""
+    n_encoded, size = 0, math.ceil(n_texts / 100)
+    stops = [*range(size, n_texts, size), n_texts]
+    begin(len(stops))
+    end = subtask("encode")
 
-    Each hundredth of the texts is a subtask.
-    """
-    size = math.ceil(total / 100)
-    begin(estimator, math.ceil(total / size))
-    done, current = 0, subtask(estimator, "encode")
+    def count(n: int) -> None:
+        nonlocal n_encoded, end
+        n_encoded += n
+        while stops and n_encoded >= stops[0]:
+            end()
+            stops.pop(0)
+            end = subtask("encode") if stops else end
 
-    def advance(n: int) -> None:
-        nonlocal done, current
-        done += n
-        while current is not None and done >= min(total, (current.task_id + 1) * size):
-            is_last = (current.task_id + 1) * size >= total
-            current.call_on_fit_task_end(estimator=estimator)
-            current = None if is_last else subtask(estimator, "encode")
-
-    return advance
+    _task.get().count = count
 
 
-def _context(estimator: Any) -> Any:
-    """Return the context of a fit that runs; None outside of a fit, or without callbacks."""
-    return getattr(estimator, "_callback_fit_ctx", None)
+def count_texts(n: int) -> None:
+    """Count texts as encoded, if the fit that runs began with `begin_texts`."""
+    _task.get(Task()).count(n)

@@ -24,10 +24,8 @@ except ImportError:  # before scikit-learn 1.9
     as_sparse_interface = csr_matrix
 try:
     from sklearn.callback import CallbackSupportMixin
-except ImportError:  # before scikit-learn 1.9
-
-    class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Stand-in for estimators without callbacks."""
+except ImportError:
+    CallbackSupportMixin = object
 
 
 def check_params(estimator: Any) -> None:

@@ -200,7 +200,7 @@ class NormalizingFlow(
 
         device = resolve_device(self.device)
         X = checked_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
-        begin(self, self.max_epochs)
+        begin(self.max_epochs)
         # The training has its own generator, so that no other draw interferes.
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.RandomState(seed)

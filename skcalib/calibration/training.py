@@ -169,12 +169,13 @@ def train(
     data = partial(X.take, held_out, axis=0) if len(held_out) else X
     scored: dict[str, Any] = {"X": data, "y": data}
     scored["reconstruction_attributes"] = lambda: {"weights_": weights_of(flow)}
-    bar = progress(n_batches, unit="batch", desc="NormalizingFlow", verbose=settings.verbose)
-    with bar as advance:
+    shown = {"desc": "NormalizingFlow", "verbose": settings.verbose}
+    with progress(n_batches, unit="batch", **shown) as bar:
         is_stopped = False
         while len(curve) < settings.max_epochs and not is_stopped:
-            task = subtask(settings, "epoch")
-            losses = [trainer.epoch(partial(advance, 1, f"epoch {len(curve) + 1}"))]
+            end = subtask("epoch")
+            bar.set_postfix_str(f"epoch {len(curve) + 1}", refresh=False)
+            losses = [trainer.epoch(bar.update)]
             if len(held_out):
                 losses.append(trainer.evaluate(held_out))
             if not np.isfinite(losses).all():
@@ -183,8 +184,7 @@ def train(
             curve.append(losses)
             if len(held_out) and losses[-1] < best[0]:
                 best = losses[-1], state.clone()
-            if task is not None:
-                is_stopped = task.call_on_fit_task_end(estimator=settings, **scored)
+            is_stopped = end(**scored)
     if best[1] is not None:
         state.copy_(best[1])
     trainer.warn_of_divergence()

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import import_package, warn
 from skcalib.callbacks import fit_task
 from skcalib.compat import Interval, StrOptions
-from skcalib.encoders.lookup import Count, WithMemory, vectors_of
+from skcalib.encoders.lookup import WithMemory, vectors_of
 from skcalib.encoders.model.declared import declared, wants_prompt
 from skcalib.encoders.model.folder import CONFIG, ModelFiles, entries, locate
 from skcalib.encoders.recipe import LAYER_NAMES, POOLINGS, Recipe, recipe_for
@@ -234,9 +234,7 @@ class BertEncoder(WithMemory):
         TypeError, ValueError
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
-        return self._fit(as_texts(X))
-
-    def _fit(self, texts: list[str]) -> Self:
+        as_texts(X)  # for its errors
         load = import_package("torch transformers", "skcalib.encoders.model.load").load
         folder = locate(self.model)
         config = entries(folder, CONFIG)
@@ -271,15 +269,12 @@ class BertEncoder(WithMemory):
             If the model is not the one the encoder was fitted with.
         """
         check_is_fitted(self)
-        return self._encode(as_texts(X))
-
-    def _encode(self, texts: list[str], count: Count | None = None) -> Any:
         from skcalib.encoders.model.batches import BackboneModel
 
-        recipe = self._recipe
+        texts, recipe = as_texts(X), self._recipe
         model = BackboneModel(self._backbone(), recipe)
         vectors, counts = vectors_of(
-            texts, model, self.memory, recipe.merge, verbose=self.verbose, count=count
+            texts, model, self.memory, recipe.merge, verbose=self.verbose
         )
         _warn_of_losses(counts.tolist(), len(vectors), recipe.max_length)
         return vectors

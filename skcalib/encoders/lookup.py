@@ -8,14 +8,14 @@ from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from contextvars import ContextVar
 from itertools import compress
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import joblib
 import numpy as np
 from sklearn.utils import gen_batches
 
 from skcalib.base import is_fitted, progress
-from skcalib.callbacks import begin_texts, fit_task
+from skcalib.callbacks import begin_texts, count_texts, fit_task
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store import Vectors, VectorStore, turn
 from skcalib.inputs.texts import TextTransformer, as_texts, distinct
@@ -25,8 +25,6 @@ from skcalib.process import caches
 # lengths to repeat, few enough for texts and token ids to need little memory.
 BLOCK = 16384
 TURN = 1024  # texts that a worker encodes before another one gets its turn
-
-Count = Callable[[int], None]  # counts texts that are encoded
 
 
 class Records(NamedTuple):
@@ -66,30 +64,10 @@ class WithMemory(TextTransformer):
 
     @fit_task(prefer_skip_nested_validation=True, n_subtasks=None)
     def fit_transform(self, X: Any, y: None = None) -> Any:
-        """Fit, and encode the texts; callbacks count each hundredth of them.
-
-        Parameters
-        ----------
-        X, y
-            As for `fit`.
-
-        Returns
-        -------
-        vectors : ndarray of shape (n_texts, n_features)
-            As of `transform`.
-        """
+        """Fit, and return the vectors of `transform`; each hundredth of the texts is a task."""
         texts = as_texts(X)
-        count = begin_texts(self, len(texts))
-        return self._fit_encode(texts, count)
-
-    def _fit_encode(self, texts: list[str], count: Count) -> np.ndarray:
-        return self._fit(texts)._encode(texts, count)
-
-    def _fit(self, texts: list[str]) -> Self:
-        raise NotImplementedError
-
-    def _encode(self, texts: list[str], count: Count | None = None) -> np.ndarray:
-        raise NotImplementedError
+        begin_texts(len(texts))
+        return self.fit(texts).transform(texts)
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
@@ -217,12 +195,10 @@ def vectors_of(
     merge: Callable[[np.ndarray], np.ndarray],
     *,
     verbose: bool | int,
-    count: Count | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return vectors of texts, (n_texts, n), and the sums of the last three counts.
 
-    ``merge(slots)`` makes vectors, (b, n), from the requested slots. ``count(n)`` is called
-    after each n texts.
+    ``merge(slots)`` makes vectors, (b, n), from the requested slots.
     """
     unique, inverse = distinct(texts)
     times = np.bincount(inverse)  # that each distinct text occurs
@@ -231,8 +207,8 @@ def vectors_of(
     if memory is not None:
         store = memory if isinstance(memory, VectorStore) else VectorStore(memory)
         opened = closing(Disk(store, model))
-    bar = progress(len(texts), unit="text", desc="encode", verbose=bool(verbose))
-    with bar as advance, opened as source, closing(recall(unique, source)) as batches:
+    shown = progress(len(texts), unit="text", desc="encode", verbose=verbose)
+    with shown as bar, opened as source, closing(recall(unique, source)) as batches:
         for rows, slots, numbers in batches:
             merged = merge(slots)
             if not len(vectors):
@@ -240,10 +216,8 @@ def vectors_of(
             elif merged.dtype.itemsize > vectors.itemsize:  # a model that answers in both
                 vectors = vectors.astype(merged.dtype)
             vectors[rows], counts[rows] = merged, numbers
-            n = int(times[rows].sum())
-            advance(n)
-            if count is not None:
-                count(n)
+            bar.update(n := int(times[rows].sum()))
+            count_texts(n)
     _, own, unknown, _ = counts.T
     has_content = (unknown < own) | (own == 0)
     if (notes := _notes.get()) is not None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import chain
 from typing import Any
 
@@ -13,7 +14,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_array
 
 from skcalib.base import is_fitted
-from skcalib.callbacks import fit_of
+from skcalib.callbacks import part_task
 from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.encoders.lookup import noting_content
 from skcalib.encoders.model.declared import declared
@@ -65,7 +66,7 @@ def before_calibration(encoder: Any, text: str) -> tuple[Pipeline, Pipeline | No
     """
     steps, cut, X = _flat(encoder), 1, [text]
     for i, step in enumerate(steps, 1) if len(steps) > 1 else ():
-        *_, X = _outputs(step, X)
+        *_, X = _outputs(step, X, fit=False)
         cut = i + 1 if issparse(X) else cut
     head, later = make_pipeline(*steps[:cut]), make_pipeline(*steps[cut:])
     return head, later if later.steps else None
@@ -84,24 +85,19 @@ def encoded(encoder: Any, texts: list[str]) -> np.ndarray:
 
 
 def encode(
-    encoder: Any, texts: list[str], *, fit: bool = False, caller: Any = None
+    encoder: Any, texts: list[str], *, fit: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the vectors of texts, and which of the texts have no content.
 
     These are blank, contain only unknown tokens, or have a zero vector after some step. Each
-    distinct text is encoded once, also with ``fit``, which fits the encoder on them, as
-    a part of the fit of ``caller``.
+    distinct text is encoded once, also with ``fit``, which fits the encoder on them.
     """
     unique, index = distinct(texts)
     silent = np.zeros(len(unique), bool)
     output: Any = unique
-    caller = caller if fit else None
-    n_steps = len(_flat(encoder))
-    with (
-        noting_content() as has_content,
-        fit_of(caller, None, "encode", n_subtasks=n_steps) as task,
-    ):
-        for output in _outputs(encoder, unique, fit=fit, caller=caller, task=task):
+    task: Any = part_task("encode", n_subtasks=len(_flat(encoder))) if fit else nullcontext()
+    with noting_content() as has_content, task:
+        for output in _outputs(encoder, unique, fit=fit):
             if issparse(output):
                 silent |= np.diff(output.tocsr().indptr) == 0
             elif hasattr(output, "shape") and len(output) == len(unique):
@@ -122,32 +118,29 @@ def encode(
     return (vectors, silent) if len(unique) == len(texts) else (vectors[index], silent[index])
 
 
-def _outputs(
-    encoder: Any, X: Any, *, fit: bool = False, caller: Any = None, task: Any = None
-) -> Iterator[Any]:
+def _outputs(encoder: Any, X: Any, *, fit: bool) -> Iterator[Any]:
     """Yield what each step of an encoder returns, and fit it before with ``fit``."""
     if isinstance(encoder, FrozenEstimator):
         encoder, fit = encoder.estimator, False
     if isinstance(encoder, Pipeline):
         last = X
         for step in _present(encoder):
-            for last in _outputs(step, X, fit=fit, caller=caller, task=task):
+            for last in _outputs(step, X, fit=fit):
                 yield last
             X = last
         return
+    if fit and hasattr(encoder, "fit_transform"):
+        with part_task("fit-transform", encoder):
+            X = encoder.fit_transform(X)
+        yield X
+        return
     if fit:
-        with fit_of(caller, encoder, "fit-step", parent=task):
-            if hasattr(encoder, "fit_transform"):
-                output = encoder.fit_transform(X)
-            else:
-                encoder.fit(X, None)
-        if hasattr(encoder, "fit_transform"):
-            yield output
-            return
+        with part_task("fit", encoder):
+            encoder.fit(X, None)
     elif hasattr(X, "columns") and not hasattr(encoder, "feature_names_in_"):
         X = np.asarray(X)  # a step that was fitted without names gets none
     if hasattr(encoder, "best_estimator_"):  # of a search
-        yield from _outputs(encoder.best_estimator_, X)
+        yield from _outputs(encoder.best_estimator_, X, fit=False)
     else:
         yield encoder.transform(X)
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcalib.callbacks import fit_task
 from skcalib.compat import HasMethods, Interval
-from skcalib.encoders.lookup import Count, Model, Records, WithMemory, vectors_of
+from skcalib.encoders.lookup import Model, Records, WithMemory, vectors_of
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store import VectorStore
 from skcalib.inputs.texts import as_texts
@@ -120,7 +120,8 @@ class TextEncoder(WithMemory):
         -------
         self : TextEncoder
         """
-        return self._fit(as_texts(X))
+        self._n_features_out = self._encode(as_texts(X)[:1], width=0, memory=None).shape[1]
+        return self
 
     def transform(self, X: Any) -> np.ndarray:
         """Encode texts.
@@ -134,21 +135,7 @@ class TextEncoder(WithMemory):
         vectors : ndarray of shape (n_texts, n_features), float32 or float64
         """
         check_is_fitted(self)
-        return self._encode(as_texts(X))
-
-    def _fit(self, texts: list[str]) -> Self:
-        self._n_features_out = self._ask(texts[:1], width=0, memory=None).shape[1]
-        return self
-
-    def _fit_encode(self, texts: list[str], count: Count) -> np.ndarray:
-        if self.memory is not None:  # which needs the width first
-            return super()._fit_encode(texts, count)
-        vectors = self._ask(texts, 0, None, count)
-        self._n_features_out = vectors.shape[1]
-        return vectors
-
-    def _encode(self, texts: list[str], count: Count | None = None) -> np.ndarray:
-        return self._ask(texts, self._n_features_out, self.memory, count)
+        return self._encode(as_texts(X), self._n_features_out, self.memory)
 
     def _text_model(self) -> TextModel:
         """Return the model, with what clones already know about it."""
@@ -159,9 +146,7 @@ class TextEncoder(WithMemory):
         shared.batch_size = self.batch_size
         return shared
 
-    def _ask(
-        self, texts: list[str], width: int, memory: Any, count: Count | None = None
-    ) -> np.ndarray:
+    def _encode(self, texts: list[str], width: int, memory: Any) -> np.ndarray:
         """Vectors of texts, of a known width or 0; the model gets each text once."""
         if isinstance(self.model, str):
             raise TypeError(
@@ -175,10 +160,8 @@ class TextEncoder(WithMemory):
             )
         model = self._text_model()
         model.width = width
-        vectors, _ = vectors_of(
-            texts, model, memory, lambda slots: slots[:, 0], verbose=self.verbose, count=count
-        )
-        return vectors
+        verbose = self.verbose
+        return vectors_of(texts, model, memory, lambda slots: slots[:, 0], verbose=verbose)[0]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_n_features_out")
@@ -227,5 +210,4 @@ class TextModel(Model):
                 "that returns this. If its width has changed, fit again, or create a new "
                 "TextEncoder."
             )
-        self.width = answer.shape[1]
         return answer.astype(np.float64 if answer.dtype == np.float64 else np.float32)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sklearn.base import clone
 
-from skcalib.callbacks import fit_of
+from skcalib.callbacks import part_task
 from skcalib.compat import check_params
 from skcalib.encoders.bert_encoder import BertEncoder, backbone_of
 from skcalib.encoders.pipelines import as_encoder
@@ -51,7 +51,7 @@ class AsGiven:
     def __init__(self, encoder: Any) -> None:
         self._encoder = encoder
 
-    def searching(self, texts: list[str], caller: Any) -> AbstractContextManager[None]:
+    def searching(self, texts: list[str]) -> AbstractContextManager[None]:
         """Do nothing: the encoder itself may keep vectors."""
         return nullcontext()
 
@@ -90,19 +90,18 @@ class HiddenStates:
         self.states = list(dict.fromkeys(states))
 
     @contextmanager
-    def searching(self, texts: list[str], caller: Any) -> Iterator[None]:
-        """Keep vectors of these texts, if any, in all states, in the fit of ``caller``."""
+    def searching(self, texts: list[str]) -> Iterator[None]:
+        """Keep vectors of these texts, if any, in all states."""
         if not texts:
             yield
             return
         with folder_for(self._encoder.memory) as store:
             self._search = clone(self._encoder).set_params(memory=store)
             self._kept = set(texts)
-            n_prompts = len(self._prompts)
-            with quiet(), fit_of(caller, None, "encode", n_subtasks=n_prompts) as task:
+            with quiet(), part_task("encode", n_subtasks=len(self._prompts)):
                 for prompt in self._prompts:
                     encoder = _at(self.states[0]._replace(prompt=prompt), self._search)
-                    with fit_of(caller, encoder, "encode-prompt", parent=task):
+                    with part_task("encode-prompt", encoder):
                         encoder.fit_transform(texts)
             self._search.set_params(verbose=False)  # from now on, it only reads
             yield

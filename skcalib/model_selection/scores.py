@@ -10,7 +10,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_consistent_length
 
 from skcalib.calibration.whitening import Whitening
-from skcalib.callbacks import fit_of
+from skcalib.callbacks import part_task, subtask
 from skcalib.encoders.pipelines import encoded
 from skcalib.model_selection.encoders import AsGiven, HiddenStates, State
 from skcalib.model_selection.self_retrieval import FEWEST_TEXTS
@@ -62,23 +62,19 @@ class Scored:
 
 
 def scored(
-    encoders: AsGiven | HiddenStates,
-    halves: Sequence[Views],
-    candidates: Sequence[Candidate],
-    caller: Any,
+    encoders: AsGiven | HiddenStates, halves: Sequence[Views], candidates: Sequence[Candidate]
 ) -> list[Scored]:
     """Score each candidate in each state on views of each half, by a fit on the other half."""
-    rows: list[Scored] = []
-    n_rows = len(encoders.states) * len(candidates)
-    with fit_of(caller, None, "compare", n_subtasks=n_rows) as task:
+    rows = []
+    with part_task("compare", n_subtasks=len(encoders.states) * len(candidates)):
         for state in encoders.states:
             folds = [_fold(encoders, state, *pair) for pair in (halves, halves[::-1])]
             neutral = [Whitening(power="auto").fit(fit_on) for *_, fit_on in folds]
             is_raw_output = any(whitening.power_ > 0 for whitening in neutral)
             for candidate in candidates:
-                with fit_of(caller, None, "candidate", parent=task):
-                    ranks = _ranks(folds, candidate)
-                rows.append(Scored(state, candidate, ranks, is_raw_output))
+                end = subtask("candidate")
+                rows.append(Scored(state, candidate, _ranks(folds, candidate), is_raw_output))
+                end()
     return rows
 
 

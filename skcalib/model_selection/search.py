@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcalib.base import CalibratorTags
 from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.calibration.whitening import Whitening
-from skcalib.callbacks import fit_of, fit_task
+from skcalib.callbacks import fit_task, part_task
 from skcalib.compat import Interval, StrOptions
 from skcalib.inputs.texts import TextTransformer, distinct_texts
 from skcalib.model_selection.encoders import quiet, states_of
@@ -204,10 +204,10 @@ class CalibrationSearch(TextTransformer):
             sample = self._sample(texts, required=False)
         views = {"n_texts": self.n_texts, "seed": self.random_state}
         halves = [Views(sample[i::2], **views) for i in (0, 1)]
-        with encoders.searching([*sample, *halves[0].texts, *halves[1].texts], self):
+        with encoders.searching([*sample, *halves[0].texts, *halves[1].texts]):
             if sample:
                 with quiet():
-                    rows = scored(encoders, halves, candidates, self)
+                    rows = scored(encoders, halves, candidates)
                 alike = near_duplicates([*halves[0].sample, *halves[1].sample])
                 chosen, reason = choose(rows, alike, self.random_state, determined_by)
             else:
@@ -216,7 +216,7 @@ class CalibrationSearch(TextTransformer):
                 reason = f"{chosen} follows from {determined_by}; {why} to compare."
             encoder = encoders.at(chosen.state, texts)
             best = self._pipeline(encoder, chosen.candidate.calibrator)
-            with fit_of(self, best, "fit-best"):
+            with part_task("fit-best", best):
                 best.fit(texts)
         encoders.finish(encoder)
         self.best_estimator_ = best

@@ -14,7 +14,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skcalib.base import VersionedState, warn
-from skcalib.callbacks import fit_of, fit_task
+from skcalib.callbacks import fit_task, part_task
 from skcalib.compat import Interval, _fit_context
 from skcalib.cosines import nearest
 from skcalib.inputs.labels import is_missing, plain
@@ -163,7 +163,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             queries = [text for text in as_texts(queries, "queries") if text not in left_out]
         search = self.encoder
         search = clone(search) if isinstance(search, SearchEncoder) else SearchEncoder(search)
-        with fit_of(self, search, "fit-search"):
+        with part_task("fit-search", search):
             unit = search._fit([*stored], queries=queries or None)
         space = search._documents
         if calibrates(space.encoder) and not space.is_frozen:

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import VersionedState
-from skcalib.callbacks import fit_of, fit_task
+from skcalib.callbacks import fit_task, part_task
 from skcalib.cosines import of_pairs
 from skcalib.encoders.pipelines import as_encoder
 from skcalib.inputs.containers import refuse_rows
@@ -85,7 +85,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         advice = "Pass pairs of texts as fit(list(zip(sentences1, sentences2)))."
         refuse_rows(self, y, advice)
         self.encoder_ = clone(as_encoder(self.encoder))
-        with fit_of(self, self.encoder_, "fit-encoder"):
+        with part_task("fit-encoder", self.encoder_):
             self.encoder_.fit(distinct_texts(X), None)
         return self
 

@@ -183,7 +183,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         texts, place = distinct_sorted(every_text)
         self._rank(len(texts))  # too few are refused before they are encoded
 
-        vectors = space.fit_vectors(texts, self)
+        vectors = space.fit_vectors(texts)
         raw = vectors if self.rejection_rate is None else space.raw(texts, vectors)
         labeled = np.intersect1d(place[known], np.flatnonzero(vectors.any(axis=1)))
         n_examples = len(labeled) / len(described) + any(described.values())

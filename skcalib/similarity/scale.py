@@ -20,7 +20,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from skcalib.base import VersionedState, warn
-from skcalib.callbacks import fit_of, fit_task
+from skcalib.callbacks import fit_task, part_task
 from skcalib.compat import Interval, StrOptions, validate_params
 from skcalib.cosines import SLACK, best_of_others
 from skcalib.encoders.pipelines import as_encoder, before_calibration
@@ -171,13 +171,13 @@ class SimilarityScale(VersionedState, BaseEstimator):
         if encoder is not None and first_text(X) is not None:
             self._is_of_texts = True
             texts = distinct_texts(X)
-            with fit_of(self, encoder, "fit-encoder"):
+            with part_task("fit-encoder", encoder):
                 self.encoder_ = encoder.fit(texts, None)  # a FrozenEstimator wants a y
             first, calibration = before_calibration(encoder, texts[0])
             return _distinct_content(vectors_of(first, texts), texts, least=2), calibration
         X = checked_rows(self, X, reset=True, ensure_min_samples=2)
         rows = _distinct_content(X, least=2)
-        with fit_of(self, encoder, "fit-encoder"):
+        with part_task("fit-encoder", encoder):
             self.encoder_ = None if encoder is None else encoder.fit(rows, None)
         return rows, encoder
 

@@ -209,7 +209,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         unit, texts = self._documents.unit_of(self, X, warns=True)
         return self._append(*self._as_documents(unit, texts))
 
-    def _append(self, dense: np.ndarray, sparse: csr_array | None) -> np.ndarray:
+    def _append(self, dense: np.ndarray, sparse: Any) -> np.ndarray:
         """Append encoded documents, and return their rows."""
         first = len(self.vectors_)
         self.vectors_ = np.vstack([self.vectors_, dense])
@@ -281,7 +281,8 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
             `dense` is returned alone, not as a pair.
         """
         check_is_fitted(self)
-        return _shown(self._as_documents(*self._documents.unit_of(self, X, warns=True)))
+        encoded = self._as_documents(*self._documents.unit_of(self, X, warns=True))
+        return encoded.dense if encoded.sparse is None else encoded
 
     def encode_query(self, X: Any) -> Any:
         """Encode queries for another index.
@@ -299,7 +300,8 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
             score is the sum of both inner products. Left out as in `encode_document`.
         """
         check_is_fitted(self)
-        return _shown(self._as_queries(*self._queries.unit_of(self, X)))
+        encoded = self._as_queries(*self._queries.unit_of(self, X))
+        return encoded.dense if encoded.sparse is None else encoded
 
     @property
     def words_(self) -> Any:
@@ -368,16 +370,17 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
             words = words * np.float32(self.lexical_weight)
         return DenseSparse(shifted(unit, self.query_shift_), words)
 
-    def _words(self, unit: np.ndarray, texts: Any) -> csr_array | None:
+    def _words(self, unit: np.ndarray, texts: Any) -> Any:
         """Return the sparse vectors of texts, zero for texts without content."""
         if self.vectorizer_ is None:
             return None
-        return _only(np.any(unit, axis=1), csr_array(self.vectorizer_.transform(texts)))
+        words = _only(np.any(unit, axis=1), self.vectorizer_.transform(texts))
+        return as_sparse_interface(words)
 
     def _nearest(
         self,
         dense: np.ndarray,
-        sparse: csr_array | None,
+        sparse: Any,
         k: int,
         left_out: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -415,13 +418,6 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         minus = StandardScaler(with_std=False).fit(shift[None])
         first = [] if space.encoder is None else [space.encoder]
         return make_pipeline(*first, Normalizer(), minus, Normalizer())
-
-
-def _shown(encoded: DenseSparse) -> Any:
-    """Return vectors to the user, dense ones alone if there are no sparse ones."""
-    if encoded.sparse is None:
-        return encoded.dense
-    return encoded._replace(sparse=as_sparse_interface(encoded.sparse))
 
 
 def shifted(unit: np.ndarray, shift: np.ndarray) -> np.ndarray:

@@ -18,15 +18,10 @@ from skcalib.inputs.vectors import check_vectors, checked_rows, unit_vectors, wa
 
 
 def vectors_of(
-    encoder: Any,
-    texts: list[str],
-    *,
-    fit: bool = False,
-    caller: Any = None,
-    warns: bool = False,
+    encoder: Any, texts: list[str], *, fit: bool = False, warns: bool = False
 ) -> np.ndarray:
     """Return the vectors of texts, zero for texts without content, which may be warned of."""
-    vectors, silent = encode(encoder, texts, fit=fit, caller=caller)
+    vectors, silent = encode(encoder, texts, fit=fit)
     if warns:
         warn_of_silent(silent, texts)
     return _zero(silent, vectors)
@@ -64,8 +59,7 @@ class TextSpace:
         """Return unit vectors of an estimator's texts or vectors, float32, and these texts."""
         if self.encoder is not None:
             texts = as_texts(X, name)
-            how: dict[str, Any] = {"fit": fit, "caller": estimator, "warns": fit or warns}
-            unit = unit_vectors(vectors_of(self.encoder, texts, **how))
+            unit = unit_vectors(vectors_of(self.encoder, texts, fit=fit, warns=fit or warns))
             self.width = unit.shape[1] if fit else self.width
             return unit, texts
         if (text := first_text(X)) is not None:
@@ -89,10 +83,9 @@ class TextSpace:
             warn_of_silent(~unit.any(axis=1))
         return unit, None
 
-    def fit_vectors(self, texts: list[str], caller: Any = None) -> np.ndarray:
+    def fit_vectors(self, texts: list[str]) -> np.ndarray:
         """Fit the encoder on distinct texts, and return their vectors in float64."""
-        vectors = vectors_of(self.encoder, texts, fit=True, caller=caller, warns=True)
-        return vectors.astype(np.float64)
+        return vectors_of(self.encoder, texts, fit=True, warns=True).astype(np.float64)
 
     def whiten(self, vectors: np.ndarray, *, power: float | str = "auto") -> np.ndarray:
         """Fit a whitening, unless the encoder calibrates; return the vectors in its space."""
