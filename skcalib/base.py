@@ -56,6 +56,9 @@ class VersionedState(CallbackSupportMixin):
     """
 
     _state_version = 1
+    # scikit-learn shows what a parameter does only beside a link to a site; there is none yet.
+    _doc_link_module = "skcalib"
+    _doc_link_template = "#{estimator_name}"
     _learned: tuple[str, ...] = ()  # private attributes that `fit` learns, for `forget`
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
