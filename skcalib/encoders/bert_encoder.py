@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import from_scratch, warn
-from skcalib.compat import Interval, StrOptions, _fit_context
+from skcalib.base import import_package, warn
+from skcalib.callbacks import fit_task
+from skcalib.compat import Interval, StrOptions
 from skcalib.encoders.lookup import WithMemory, vectors_of
 from skcalib.encoders.model.declared import declared, wants_prompt
 from skcalib.encoders.model.folder import CONFIG, ModelFiles, entries, locate
 from skcalib.encoders.recipe import LAYER_NAMES, PAPERS, POOLINGS, Recipe, recipe_for
 from skcalib.encoders.store import VectorStore
-from skcalib.inputs.texts import TextTransformer, as_texts
+from skcalib.inputs.texts import as_texts
+from skcalib.process.devices import device_of_fitted
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.load import Backbone
@@ -34,7 +36,7 @@ def _of_recipe(name: str, doc: str) -> Any:
     return property(entry, doc=doc)
 
 
-class BertEncoder(WithMemory, TextTransformer):
+class BertEncoder(WithMemory):
     """Encode texts as vectors with a frozen BERT-like model.
 
     The hidden states of the chosen layers are pooled over the tokens of each text. `fit` trains
@@ -93,7 +95,8 @@ class BertEncoder(WithMemory, TextTransformer):
         vectors: means weight each window by its tokens, "cls" weights all windows equally,
         "max" takes the maximum, and "last" is that of the last window.
     device : str, default="auto"
-        "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA if it works, otherwise the CPU.
+        "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA if it works, otherwise the CPU. A fitted
+        encoder is used on the CPU where its device is missing.
     dtype : {"float32", "bfloat16", "float16"}, default="float32"
         Precision of the forward pass. Hidden states are pooled in float32, and vectors are
         always float32.
@@ -215,8 +218,7 @@ class BertEncoder(WithMemory, TextTransformer):
         self.memory = memory
         self.verbose = verbose
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_task(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
         """Check texts and parameters against the model, and remember the model.
 
@@ -239,8 +241,7 @@ class BertEncoder(WithMemory, TextTransformer):
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
         as_texts(X)  # for its errors
-        from skcalib.encoders.model.load import load
-
+        load = import_package("torch transformers", "skcalib.encoders.model.load").load
         folder = locate(self.model)
         config = entries(folder, CONFIG)
         shipped = declared(folder)
@@ -317,7 +318,7 @@ class BertEncoder(WithMemory, TextTransformer):
         recipe = self._recipe
         files: ModelFiles | None = vars(self).get("_files")
         folder = files.folder if files else locate(self.model)
-        backbone = load(folder, self.device, recipe.dtype)
+        backbone = load(folder, str(device_of_fitted(self.device)), recipe.dtype)
         if backbone.fingerprint != recipe.fingerprint:
             raise ValueError(
                 f"The model {str(self.model)!r} has fingerprint {backbone.fingerprint[:12]}, "

@@ -19,11 +19,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline, make_union
-from sklearn.utils.estimator_checks import check_estimator
 from transformers import AutoModel, AutoTokenizer
 from transformers.models.bert.modeling_bert import BertLayer
 
-from skcalib import BertEncoder, BiEncoder, clear_caches
+from skcalib import BertEncoder, clear_caches
 from skcalib.encoders.model.batches import batches as batches_of
 from skcalib.process.caches import VECTORS
 
@@ -260,12 +259,6 @@ def test_parameters_take_effect_at_the_next_fit(tiny_bert, other_bert, texts):
 # A scikit-learn transformer --------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:Can't test estimator")
-def test_scikit_learn_checks_of_text_estimators(tiny_bert):
-    for estimator in (BertEncoder(tiny_bert), BiEncoder(BertEncoder(tiny_bert))):
-        assert check_estimator(estimator)  # those that run on texts: repr, tags, parameters
-
-
 def test_models_are_loaded_once_per_process(tiny_bert, texts, loads):
     search = GridSearchCV(
         make_pipeline(BertEncoder(tiny_bert), Ridge()),
@@ -288,6 +281,19 @@ def test_column_transformer_and_feature_union(tiny_bert, texts):
         union.transform(texts), np.hstack([cls.transform(texts), mean.transform(texts)])
     )
     assert len(union.get_feature_names_out()) == 32
+
+
+def test_a_pickle_needs_no_gpu_and_says_so(tiny_bert, texts, monkeypatch):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    dumped = pickle.dumps(encoder.set_params(device="cuda"))  # as after a fit on a GPU
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    loaded = pickle.loads(dumped)
+    VECTORS.clear()
+    with pytest.warns(UserWarning, match=r"device='cuda' is not available.* The CPU is used"):
+        found = loaded.transform(texts)
+    assert_array_equal(found, loaded.set_params(device="cpu").transform(texts))
+    with pytest.raises(ValueError, match="device='cuda' is not available"):
+        loaded.set_params(device="cuda").fit(texts)
 
 
 @contextmanager
