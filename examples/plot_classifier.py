@@ -96,12 +96,10 @@ for name, features in frozen.items():
     print(f"{len(few)} labels, {name}: {np.mean(scores):.1f} (mean of {len(scores)} draws)")
 
 # %%
-# joblib pickles the winner for a server. The file holds the calibration and the classifier.
-# After ``store_weights_in_pickle`` it also holds BERT; otherwise a server loads that from the
-# same name or folder of a model. The memory stays here.
+# joblib pickles the winner for a server. The file holds the calibration and the classifier; a
+# server loads BERT from the same name or folder of a model. The memory stays here.
 
 winner = search.best_estimator_
-winner["encode"].store_weights_in_pickle()
 path = f"{folder.name}/classifier.joblib"
 joblib.dump(winner, path)
 loaded = joblib.load(path)

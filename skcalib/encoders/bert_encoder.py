@@ -17,7 +17,7 @@ from skcalib.callbacks import fit_task
 from skcalib.compat import Interval, StrOptions
 from skcalib.encoders.lookup import WithMemory, vectors_of
 from skcalib.encoders.model.declared import declared, wants_prompt
-from skcalib.encoders.model.folder import CONFIG, ModelFiles, entries, locate
+from skcalib.encoders.model.folder import CONFIG, entries, locate
 from skcalib.encoders.recipe import LAYER_NAMES, PAPERS, POOLINGS, Recipe, recipe_for
 from skcalib.encoders.store import VectorStore
 from skcalib.inputs.texts import as_texts
@@ -185,7 +185,7 @@ class BertEncoder(WithMemory):
     }
 
     _state_version = 12
-    _learned = ("_recipe", "_files")
+    _learned = ("_recipe",)
 
     def __init__(
         self,
@@ -285,21 +285,6 @@ class BertEncoder(WithMemory):
         _warn_of_losses(counts.tolist(), len(vectors), recipe.max_length)
         return vectors
 
-    def store_weights_in_pickle(self) -> Self:
-        """Let pickles of this fitted encoder hold the files of its model, read now.
-
-        Such a pickle needs no folder where it is loaded; its first use writes the files to a
-        temporary one. Other pickles hold the name of the model and its fingerprint, a few
-        kilobytes, and need the same model where they are loaded.
-
-        Returns
-        -------
-        self : BertEncoder
-        """
-        check_is_fitted(self)
-        self._files = ModelFiles(self._backbone().folder)
-        return self
-
     layers_ = _of_recipe("layers", "Hidden states in use, counted from 0.")
     pooling_ = _of_recipe("pooling", "Pooling in use.")
     normalize_ = _of_recipe("normalize", "Whether vectors have unit length.")
@@ -316,9 +301,7 @@ class BertEncoder(WithMemory):
         from skcalib.encoders.model.load import load
 
         recipe = self._recipe
-        files: ModelFiles | None = vars(self).get("_files")
-        folder = files.folder if files else locate(self.model)
-        backbone = load(folder, str(device_of_fitted(self.device)), recipe.dtype)
+        backbone = load(locate(self.model), str(device_of_fitted(self.device)), recipe.dtype)
         if backbone.fingerprint != recipe.fingerprint:
             raise ValueError(
                 f"The model {str(self.model)!r} has fingerprint {backbone.fingerprint[:12]}, "

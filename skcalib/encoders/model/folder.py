@@ -7,15 +7,11 @@ import hashlib
 import json
 import os
 import re
-import shutil
-import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 from skcalib.process import caches
-from skcalib.process.forks import fork_safe_lock
 
 CONFIG = "config.json"
 MODULES = "modules.json"
@@ -273,32 +269,3 @@ def unreadable(file: Path, error: object = "it is missing or incomplete") -> Val
     """Error for a file without the expected content."""
     fault = _pointer(file) or f"is invalid ({error})"
     return ValueError(f"{file} {fault}. Correct it, or download the model again.")
-
-
-_lock = fork_safe_lock()
-
-
-class ModelFiles:
-    """The files of a model, for a pickle; where it is loaded, a temporary folder holds them."""
-
-    def __init__(self, folder: Path):
-        files = (file for file in sorted(folder.iterdir()) if file.is_file())
-        names = {file.name: file for file in files if not NOT_READ.fullmatch(file.name)}
-        self._files = {name: file.read_bytes() for name, file in names.items()}
-        self._folder: Path | None = folder
-
-    @property
-    def folder(self) -> Path:
-        """A folder with the files."""
-        with _lock:
-            # A child of this process may have removed the folder at its end.
-            if self._folder is None or not self._folder.is_dir():
-                folder = Path(mkdtemp(prefix="skcalib-model-"))
-                weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-                for name, content in self._files.items():
-                    (folder / name).write_bytes(content)
-                self._folder = folder
-            return self._folder
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_files": self._files, "_folder": None}
