@@ -138,6 +138,21 @@ def without_prompts(tiny_bert_copy):
 
 
 @pytest.fixture
+def unit_bert(tiny_bert_copy):
+    """Folder of a tiny BERT that ends with ``Normalize``."""
+    folder = tiny_bert_copy()
+    kind = "sentence_transformers.models."
+    modules = [
+        {"idx": i, "name": str(i), "path": f"{i}_{name}" if i else "", "type": kind + name}
+        for i, name in enumerate(("Transformer", "Pooling", "Normalize"))
+    ]
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
+    (folder / "modules.json").write_text(json.dumps(modules))
+    return folder
+
+
+@pytest.fixture
 def save_family(tiny_bert_copy):
     """Return a function that saves a random model of a family with the tiny vocabulary."""
 

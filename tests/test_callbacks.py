@@ -208,15 +208,6 @@ def test_a_callback_scores_each_epoch_and_can_stop(share):
         assert_allclose(np.negative(log.scores), whole.validation_curve_, rtol=1e-6)
 
 
-def test_scikit_learns_monitor_logs_the_density_of_epochs():
-    X = np.random.default_rng(0).normal(size=(100, 4)) + 1
-    monitor = callback.ScoringMonitor(scoring={"density": lambda flow, X, y: flow.score(X)})
-    flow = NormalizingFlow(max_epochs=4, validation_fraction=0.2, random_state=0)
-    flow.set_callbacks(monitor).fit(X)
-    rows = [row for row in monitor.get_logs().data if row["task_name"] == "epoch"]
-    assert_allclose([-row["density"] for row in rows], flow.validation_curve_)
-
-
 def test_the_progress_bar_of_scikit_learn_counts_texts(capsys, monkeypatch):
     pytest.importorskip("rich")
     monkeypatch.setenv("COLUMNS", "100")

@@ -110,17 +110,6 @@ def test_groups_reach_the_rows_of_a_frame_with_any_index():
         assert f"Group {group}, {len(rows)} texts: {rows['text'].iloc[0]:.60}\n" in printed
 
 
-def test_user_guide_shows_a_gain_over_each_other_step():
-    (output,) = [output for _, output in blocks("user_guide.md") if "R-precision" in output]
-    scores = dict(re.findall(r"^\| (.*?) +\| +([\d.]+) \|$", output, re.M))
-    grouped, smoothed = (float(scores.pop(name)) for name in ("13 groups", "and smoothed"))
-    assert set(scores) == {"raw", "mean subtracted", "PCA(128)", "the default"}
-    assert float(scores["the default"]) > float(scores["raw"])
-    assert all(
-        grouped > float(score) and smoothed > float(score) + 2 for score in scores.values()
-    )
-
-
 @pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")
 @pytest.mark.usefixtures("reader")
 def test_each_block_of_readme_runs_alone_or_names_what_it_continues():

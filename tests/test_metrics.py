@@ -131,25 +131,6 @@ def test_aggregate_refuses_what_it_cannot_score(arguments, how, match):
         aggregate(*arguments, how=how)
 
 
-def _isoscore_by_the_paper(X):
-    """Algorithm 1 of Rudman et al. step by step, the axes from an SVD of the data."""
-    X = np.asarray(X, dtype=np.float64)
-    n, d = X.shape
-    centred = X - X.mean(axis=0)
-    reoriented = centred @ np.linalg.svd(centred)[2].T  # step 2: principal axes
-    variances = (reoriented**2).sum(axis=0) / (n - 1)  # step 3: diagonal of the covariance
-    normalized = variances * math.sqrt(d) / math.sqrt(sum(v**2 for v in variances))  # step 4
-    distance = math.sqrt(sum((v - 1) ** 2 for v in normalized))
-    defect = distance / math.sqrt(2 * (d - math.sqrt(d)))  # step 5
-    used = (d - defect**2 * (d - math.sqrt(d))) ** 2 / d  # step 6: dimensions in use
-    return (used / d * d - 1) / (d - 1)  # step 7: from [1/d, 1] to [0, 1]
-
-
-@on_data
-def test_isoscore_equals_the_algorithm_of_its_paper(X):
-    assert isoscore(X) == pytest.approx(_isoscore_by_the_paper(X), rel=1e-9, abs=1e-12)
-
-
 WAVES = np.column_stack(
     [np.sin(k * np.arange(60.0) + phase) for k, phase in ((1, 0), (2, 2), (3, 1), (5, 2))]
 )

@@ -16,13 +16,7 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 from sklearn.preprocessing import FunctionTransformer
 
 from skcalib import BiEncoder, NormalizingFlow, Whitening
-from skcalib.metrics import (
-    effective_rank,
-    isoscore,
-    mean_cosine,
-    partition_isotropy,
-    spearman,
-)
+from skcalib.metrics import effective_rank, isoscore, mean_cosine, partition_isotropy, spearman
 
 N, D = 24, 4
 SEEDS = range(1)

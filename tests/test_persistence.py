@@ -9,12 +9,7 @@ from estimators import CASES, ESTIMATORS
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from skcalib import (
-    BertEncoder,
-    TextEncoder,
-    VectorStore,
-    Whitening,
-)
+from skcalib import BertEncoder, TextEncoder, VectorStore, Whitening
 from skcalib.export import TRUSTED_TYPES
 from skcalib.model_selection import SelfRetrieval
 

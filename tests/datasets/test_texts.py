@@ -83,11 +83,3 @@ def test_the_first_sentence_of_a_docstring(docstring, sentence, monkeypatch):
     monkeypatch.setattr(scipy.fft, "__all__", ["function"])
     texts, parts = load_docstrings(return_X_y=True)
     assert texts[parts == 1].tolist() == ([] if sentence is None else [sentence])
-
-
-def test_numbers_and_lists_have_no_docstring_of_their_own(monkeypatch):
-    module = types.ModuleType("scipy.stats.qmc")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    before = load_docstrings().data.tolist()
-    module.number, module.names = 3.5, ["a"]
-    assert load_docstrings().data.tolist() == before

@@ -168,12 +168,6 @@ def test_a_pooling_outside_the_folder_is_refused(tiny_bert_copy, path):
     check_refused(folder, r"refused: .*config.json links to .*, outside it")
 
 
-def test_a_link_that_leads_to_nothing_is_no_missing_file(tiny_bert_copy):
-    folder = tiny_bert_copy()
-    (folder / "config_sentence_transformers.json").symlink_to("nowhere.json")
-    check_refused(folder, r"config_sentence_transformers.json is invalid")
-
-
 @pytest.mark.parametrize(
     ("name", "content", "match"),
     [
@@ -204,7 +198,7 @@ def with_tensors(folder, names):
 
 @pytest.mark.parametrize(
     "name",
-    ["encoder.layer.0.attention.self.distance_embedding.weight", "encoder.layer.7.bias"],
+    ["encoder.layer.7.bias", "pooler.dense.weight_scale"],
 )
 def test_weights_that_nothing_reads_are_refused(tiny_bert_copy, name):
     folder = with_tensors(tiny_bert_copy(), [name])
@@ -230,14 +224,6 @@ def test_every_file_that_may_be_read_is_in_the_fingerprint(tiny_bert_copy, name)
     for other in ("README.md", "pytorch_model.bin", "modules.json", ".gitattributes"):
         (folder / other).write_text("of no matter, too")
     encoder.transform(["dog"])
-
-
-def test_a_pipe_in_the_folder_is_not_opened(tiny_bert_copy):
-    folder = tiny_bert_copy()
-    pipe = folder / "special_tokens_map.json"
-    pipe.unlink(missing_ok=True)  # old releases of transformers save one
-    os.mkfifo(pipe)
-    BertEncoder(folder).fit(["dog"])
 
 
 def test_weights_that_change_under_the_name_are_noticed(tiny_bert_copy, texts):

@@ -5,20 +5,16 @@ import re
 
 import pytest
 from exported import exported
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from skcalib import BertEncoder, CalibrationSearch, Whitening
+from skcalib import BertEncoder, Whitening
 
 package = pytest.importorskip("sentence_transformers")
 
 PROMPTS = {"query": "dog cat ", "passage": "the "}
 TEXTS = ["the dog", "a cat and the dog", "dog", "the the cat dog " * 4]
-LONGER = [
-    f"the dog and a cat {'cat ' * (i % 5)} dog {'a ' * (i // 5)} {'the ' * (i % 7)}"
-    for i in range(30)
-]
 MODELS = "sentence_transformers.models."
 THEIRS = {"cls": "cls", "mean": "mean", "max": "max", "last": "lasttoken"}
 THEIRS |= {"weighted_mean": "weightedmean"}
@@ -103,17 +99,6 @@ def test_an_e5_without_a_prompt_says_so(declare, edit_json):
     BertEncoder(folder).fit(TEXTS)
 
 
-def test_a_store_keeps_prompts_apart(declare, tmp_path):
-    folder = declare(include_prompt=False)
-    for pooling in ("mean", "max"):
-        for prompt in ("", "query", "passage"):
-            encoder = BertEncoder(folder, prompt=prompt, pooling=pooling)
-            expected = encoder.fit_transform(TEXTS)
-            for _ in range(2):
-                kept = BertEncoder(folder, prompt=prompt, pooling=pooling, memory=tmp_path)
-                assert_array_equal(kept.fit_transform(TEXTS), expected)
-
-
 @pytest.mark.parametrize(("declared", "of_tokenizer"), [(8, 40), (12, 6)])
 def test_max_length_is_the_declared_one(declare, edit_json, declared, of_tokenizer):
     folder = declare(max_length=declared)
@@ -179,19 +164,13 @@ def test_no_module_beside_the_pooling_is_left_out_in_silence(declare, modules, d
             BertEncoder(folder).fit(TEXTS)
     encoder = BertEncoder(folder, pooling="mean" if declared else "auto")
     assert encoder.fit(TEXTS).pooling_ == "mean"
-    with pytest.warns(UserWarning, match="close candidates"):
-        search = CalibrationSearch(encoder).fit(LONGER)
-    assert search.best_estimator_[0].pooling_ == "mean"
 
 
 @pytest.mark.parametrize(
     ("name", "contents"),
     [
         ("modules.json", ["{}", "[1]", "[{}]", "no json", '[{"type": 1}]', "[" * 100_000]),
-        (
-            "1_Pooling/config.json",
-            [None, "", '{"pooling_mode_cls', "{}"],
-        ),
+        ("1_Pooling/config.json", [None, "", '{"pooling_mode_cls', "{}"]),
         ("sentence_bert_config.json", ['{"max_seq_length": 1', "[]"]),
         (SETTINGS, ["", '{"prompts": {']),
     ],
@@ -211,14 +190,6 @@ def test_a_declared_length_leaves_a_token_to_the_text(declare):
     with pytest.raises(ValueError, match=r"max_length=2 is declared .* 3 to 40"):
         BertEncoder(folder).fit(TEXTS)
     assert BertEncoder(folder, max_length=8).fit(TEXTS[:1]).max_length_ == 8
-
-
-def test_a_search_begins_with_the_declared_pooling(declare):
-    folder = declare("lasttoken", "query")
-    with pytest.warns(UserWarning, match="close candidates"):
-        search = CalibrationSearch(folder, layers=[-1], pooling="mean").fit(LONGER)
-    assert search.cv_results_["pooling"][0] == "last"
-    assert search.best_estimator_["encode"].prompt_ == "dog cat "
 
 
 @pytest.mark.parametrize(

@@ -126,15 +126,6 @@ def test_an_attention_sink_is_the_mean_but_not_without_the_first_token(
     assert cosines("mean_without_first").mean() < 0.9
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", ["LlamaForCausalLM", "T5EncoderModel"])
-def test_half_precision_is_close(name, dtype, save_model, texts):
-    folder = save_model(name)
-    expected = BertEncoder(folder, pooling="last").fit_transform(texts)
-    vectors = BertEncoder(folder, pooling="last", dtype=dtype).fit_transform(texts)
-    assert_allclose(vectors, expected, rtol=0, atol=0.05 * np.abs(expected).max())
-
-
 def test_keys_and_values_are_not_kept(save_model, monkeypatch):
     encoder = BertEncoder(save_model("LlamaForCausalLM")).fit(["dog"])
     outputs, run = [], transformers.LlamaModel.forward

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from transformers import AutoTokenizer
 
-import skcalib.encoders.model.tokens as tokens
 from skcalib import BertEncoder
 from skcalib.encoders.recipe import POOLINGS
 
@@ -83,16 +82,6 @@ def test_head_of_a_long_text_gives_the_tokens_of_the_whole(minilm, text, split):
     ids, _, truncated, _ = split(tokenizer, ["dog", text], 256)
     assert ids[1:] == kept
     assert truncated.tolist() == [False, len(whole) > 256]
-
-
-def test_long_texts_are_tokenized_a_few_at_a_time(minilm, split, monkeypatch):
-    tokenizer = AutoTokenizer.from_pretrained(minilm)
-    texts = [f"{i} " + "dog cat " * 40 for i in range(60)]
-    expected = split(tokenizer, texts, 32)
-    monkeypatch.setattr(tokens, "CHARACTERS_AT_ONCE", 1000)
-    found = split(tokenizer, texts, 32)
-    assert found.ids == expected.ids
-    assert_array_equal(found.is_cut, expected.is_cut)
 
 
 def test_a_tokenizer_that_returns_nothing_gives_finite_vectors(tiny_bert_copy, edit_json):

@@ -164,20 +164,6 @@ def test_memories_keep_prompts_apart(folder, tmp_path, overflow, recent):
     assert_array_equal(alone[len(ways)], alone[2 * len(ways)])  # all before the text
 
 
-@pytest.mark.filterwarnings("ignore:.*unknown to this model")
-def test_words_of_the_prompt_are_no_content(folder):
-    from skcalib.encoders.pipelines import encode
-
-    encoder = BertEncoder(folder, prompt="the old {text} red house", pooling="mean")
-    _, silent = encode(encoder.fit(["dog"]), ["dog", "", "  ", "red house"])
-    assert_array_equal(silent, [False, True, True, False])
-
-
-def test_words_that_join_those_of_the_text_are_refused(folder):
-    with pytest.raises(ValueError, match=r"joins with those of a text\. Put a space"):
-        BertEncoder(folder, prompt="the {text}nd dog", pooling="mean").fit(["dog"])
-
-
 def test_braces_are_no_template(tiny_sink_decoder, texts):
     plain = BertEncoder(tiny_sink_decoder, pooling="mean")
     for prompt in ('{"query": ', "{ ", "{a red", "{text "):

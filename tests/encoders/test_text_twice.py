@@ -9,6 +9,7 @@ from tokenizers import processors
 
 from skcalib import BertEncoder
 from skcalib.encoders.bert_encoder import backbone_of, recipe_of
+from skcalib.encoders.pipelines import encode
 from skcalib.export import save_onnx, save_sentence_transformer
 
 TWICE = "the old , {text} , is a red house , {text} !"
@@ -174,10 +175,9 @@ def test_a_first_word_of_other_tokens_at_both_places(tiny_sink_decoder, overflow
 
 
 @pytest.mark.filterwarnings("ignore:.*unknown to this model")
-def test_content_is_that_of_the_second_text(folder):
-    from skcalib.encoders.pipelines import encode
-
-    encoder = BertEncoder(folder, prompt=TWICE, pooling="mean").fit(["dog"])
+@pytest.mark.parametrize("prompt", [TWICE, "the old {text} red house"])
+def test_words_of_the_prompt_are_no_content(folder, prompt):
+    encoder = BertEncoder(folder, prompt=prompt, pooling="mean").fit(["dog"])
     _, silent = encode(encoder, ["dog", "", "  ", "red house"])
     assert_array_equal(silent, [False, True, True, False])
 
@@ -194,6 +194,7 @@ def test_unknown_words_count_once(tiny_bert):
     [
         ("{text} a {text} a {text}", r"has \{text\} 3 times; expected it once, .* or twice"),
         ("the dog {text} and {text} " + "red " * 90, "has .* tokens, .* no room for a text"),
+        ("the {text}nd dog", r"joins with those of a text\. Put a space"),
         ("the {text}nd dog {text}", r"joins with those of a text\. Put a space"),
         ("the {text} and the{text}", r"joins with those of a text\. Put a space"),
         ("{text}{text}", r"joins with those of a text\. Put a space"),

@@ -1,6 +1,5 @@
 """Vectors of unit length, where the model's folder declares it or the user asks for it."""
 
-import json
 import pickle
 
 import numpy as np
@@ -13,22 +12,6 @@ from skcalib.datasets import load_questions
 from skcalib.process import caches
 
 TEXTS = ["the dog", "a cat and the dog", "dog", "the the cat dog " * 4]
-MODULES = "Transformer", "Pooling", "Normalize"
-
-
-@pytest.fixture
-def unit_bert(tiny_bert_copy):
-    """Folder of a tiny BERT that ends with ``Normalize``."""
-    folder = tiny_bert_copy()
-    kind = "sentence_transformers.models."
-    modules = [
-        {"idx": i, "name": str(i), "path": f"{i}_{name}" if i else "", "type": kind + name}
-        for i, name in enumerate(MODULES)
-    ]
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
-    (folder / "modules.json").write_text(json.dumps(modules))
-    return folder
 
 
 def test_vectors_are_those_of_sentence_transformers(minilm):

@@ -9,7 +9,7 @@ import torch
 import transformers
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcalib import BertEncoder, CalibrationSearch, VectorStore
+from skcalib import BertEncoder, VectorStore
 from skcalib.export import save_onnx, save_sentence_transformer
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -173,19 +173,6 @@ def test_memory_keeps_the_vector_of_the_text(windowed, long_text, tmp_path, monk
 def test_bad_parameters_are_named(windowed, params, message):
     with pytest.raises(ValueError, match=message):
         windowed(**params)
-
-
-# Of vectors of a random model.
-@pytest.mark.filterwarnings("ignore:The mean of these vectors is between")
-def test_a_search(windowed, words):
-    rng = np.random.default_rng(2)
-    texts = [" ".join(rng.choice(words, 40)) for _ in range(60)]
-    encoder = windowed()
-    expected = encoder.transform(texts)
-    search = CalibrationSearch(encoder, pooling="mean", layers=-1, n_texts=50).fit(texts)
-    used = search.best_estimator_["encode"]
-    assert used.overflow == "windows"
-    assert_allclose(used.transform(texts), expected, atol=1e-6)
 
 
 def test_exports_refuse_windows_that_they_cannot_hold(windowed, texts, tmp_path):

@@ -1,11 +1,8 @@
 """evaluate_retrieval: the measures of trec_eval, on collections in BEIR's layout."""
 
 import json
-import os
 import warnings
-from collections import Counter
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -355,49 +352,6 @@ def test_errors_say_what_is_expected(small, arguments, error, message):
     defaults = {"encoder": Lookup(vectors, []), "folder": folder}
     with pytest.raises(error, match=message):
         evaluate_retrieval(**(defaults | arguments))
-
-
-@pytest.fixture(scope="module")
-def cranfield():
-    """Folder of the Cranfield collection."""
-    folder = Path(os.environ.get("SKCALIB_DATA", "")).parent / "retrieval" / "cranfield"
-    if not os.environ.get("SKCALIB_DATA") or not folder.is_dir():
-        pytest.skip("SKCALIB_DATA is not set, or ../retrieval/cranfield is not beside it")
-    return folder
-
-
-def read(folder):
-    """Texts of documents and queries, and judgments."""
-    parts = [
-        [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
-        for name in ("corpus", "queries")
-    ]
-    texts = [{e["_id"]: f"{e.get('title', '')} {e['text']}".strip() for e in p} for p in parts]
-    lines = [line.split("\t") for line in (folder / "qrels/test.tsv").read_text().splitlines()]
-    return *texts, [(query, document, int(grade)) for query, document, grade in lines[1:]]
-
-
-def test_cranfield_scores_are_those_of_trec_eval(cranfield):
-    documents, queries, qrels = read(cranfield)
-    words = Counter(word for text in documents.values() for word in set(text.split()))
-    kept = {word: i for i, (word, n) in enumerate(words.items()) if 3 <= n <= 300}
-
-    def encode(texts):
-        vectors = np.zeros((len(texts), len(words)))
-        for row, text in enumerate(texts):
-            for word in set(text.split()) & kept.keys():
-                vectors[row, kept[word]] = np.log(1400 / words[word])
-        return vectors
-
-    table = evaluate_retrieval(encode, cranfield)
-    assert "225 queries and 1398 documents; 0 queries" in str(table)
-    assert "2 empty documents" in str(table)
-    full = {name: text for name, text in documents.items() if text}
-    unit = [encode(list(texts.values())) for texts in (queries, full)]
-    unit = [side / np.maximum(np.linalg.norm(side, axis=1), 1e-12)[:, None] for side in unit]
-    expected = by_trec_eval(unit[0] @ unit[1].T, full, queries, qrels)
-    assert_allclose(table.scores[0], expected, rtol=0, atol=1e-9)
-    assert table.scores[0, 0] > 20
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -12,12 +12,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
-from skcalib import (
-    BertEncoder,
-    NeighborSmoothing,
-    NormalizingFlow,
-    Whitening,
-)
+from skcalib import BertEncoder, NeighborSmoothing, NormalizingFlow, Whitening
 from skcalib.encoders.recipe import POOLINGS
 from skcalib.export import save_onnx
 from skcalib.export._modules import PaddedPipeline

@@ -15,13 +15,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import normalize
 
-from skcalib import (
-    BertEncoder,
-    BiEncoder,
-    CalibrationSearch,
-    VectorStore,
-    Whitening,
-)
+from skcalib import BertEncoder, BiEncoder, CalibrationSearch, VectorStore, Whitening
 from skcalib.export import save_onnx, save_sentence_transformer
 from skcalib.export._parts import apply, take_apart
 

@@ -95,14 +95,6 @@ def test_token_weights_without_those_of_a_prompt_are_refused(without_prompts, te
         save_sentence_transformer(encoder, tmp_path / "model")
 
 
-def test_a_mean_without_the_first_token_is_refused(tiny_bert, texts, tmp_path):
-    encoder = BertEncoder(tiny_bert, pooling="mean_without_first").fit(texts)
-    with pytest.raises(
-        ValueError, match=r"mean_without_first'\. Set pooling='mean', .*save_onnx"
-    ):
-        save_sentence_transformer(encoder, tmp_path / "model")
-
-
 def test_a_folder_names_what_all_versions_know(tiny_bert, texts, tmp_path):
     encoder = BertEncoder(tiny_bert, layers=0, pooling="zipf")
     whitening = Whitening(6, power="auto")
@@ -145,25 +137,10 @@ def test_model_is_loaded_saved_and_run_where_there_is_no_skcalib(minilm, tmp_pat
     assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
 
 
-@pytest.fixture
-def normalized(tiny_bert_copy):
-    """Folder of a model that ends with unit length."""
-    folder = tiny_bert_copy()
-    kinds, of = ("Transformer", "Pooling", "Normalize"), "sentence_transformers.models"
-    modules = [
-        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"{of}.{kind}"}
-        for i, kind in enumerate(kinds)
-    ]
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
-    (folder / "modules.json").write_text(json.dumps(modules))
-    return str(folder)
-
-
 @pytest.mark.parametrize("last", [None, Normalizer()])
-def test_a_model_of_unit_length_stays_one(last, normalized, texts, tmp_path):
+def test_a_model_of_unit_length_stays_one(last, unit_bert, texts, tmp_path):
     whitening = Whitening(6, power="auto")
-    pipeline = make_pipeline(BertEncoder(normalized), whitening, last).fit(texts)
+    pipeline = make_pipeline(BertEncoder(unit_bert), whitening, last).fit(texts)
     raw = exported(pipeline, tmp_path / "lengths", normalize=False)
     assert_equal_vectors(raw.encode(texts), pipeline.transform(texts))
     message = "ends with Normalize.*normalize=False to keep"
@@ -175,31 +152,6 @@ def test_a_model_of_unit_length_stays_one(last, normalized, texts, tmp_path):
     kinds = [type(module).__name__ for module in model]
     assert kinds == ["Transformer", "Pooling", "Normalize", "Dense", "Dense", "Normalize"]
     assert "`Normalizer()`" in (tmp_path / "model" / "README.md").read_text()
-
-
-@pytest.mark.parametrize("is_unit", [True, False])
-def test_a_whitening_goes_after_the_module_that_made_the_vectors_of_its_fit(
-    is_unit, normalized, texts
-):
-    modules = pytest.importorskip("sentence_transformers.models")
-    encoder = BertEncoder(normalized, normalize=is_unit)
-    whitening = Whitening(power="auto").fit(encoder.fit_transform(texts))
-    expected = normalize(whitening.transform(encoder.transform(texts)))
-    linear = whitening.linear_map()
-    dense = modules.Dense(*linear.projection.shape, activation_function=torch.nn.Identity())
-    dense.linear.weight.data = torch.tensor(linear.projection.T).float()
-    bias = linear.bias - linear.mean @ linear.projection
-    dense.linear.bias.data = torch.tensor(bias).float()
-    pooled = modules.Transformer(normalized), modules.Pooling(len(linear.mean), "mean")
-    calibrated = dense, modules.Normalize()
-    chains = {True: [*pooled, modules.Normalize(), *calibrated], False: [*pooled, *calibrated]}
-    found = {
-        place: package.SentenceTransformer(modules=chain, device="cpu").encode(texts)
-        for place, chain in chains.items()
-    }
-    assert_equal_vectors(found[is_unit], expected)
-    cosines = (found[not is_unit] * expected).sum(axis=1)
-    assert cosines.min() < 0.99  # and no error
 
 
 SMALL = {
@@ -263,6 +215,7 @@ def test_linear_steps_of_scikit_learn_are_modules(step, tiny_bert, texts, tmp_pa
     [
         ({"layers": (0, 1), "layer_merge": "concat"}, None, "layers side by.*layer_merge='me"),
         ({"pooling": "max_own"}, None, r"pooling='max_own'\. Set pooling='mean'"),
+        ({"pooling": "mean_without_first"}, None, r"_first'\. Set pooling='mean', .*save_onnx"),
         ({}, NormalizingFlow(), r"a normalizing flow.*Whitening\(power='auto'\)"),
         ({}, NeighborSmoothing(), "NeighborSmoothing, a search.*Leave .*; or use save_onnx"),
         ({}, Normalizer("max"), r"Normalizer\(norm='max'\) cannot be exported.*\('l2'\)"),

@@ -11,7 +11,6 @@ from skcalib import SearchEncoder, SimilarityScale
 X = np.random.default_rng(0).normal(size=(200, 16))
 OTHER = X[:60] + 0.01
 TEXTS = [f"text {n}" for n in range(200)]
-LANGUAGES = np.repeat(["de", "en"], 100)
 
 
 @pytest.mark.parametrize(

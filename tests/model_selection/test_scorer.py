@@ -13,13 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 
-from skcalib import (
-    BertEncoder,
-    BiEncoder,
-    CalibrationSearch,
-    TextEncoder,
-    Whitening,
-)
+from skcalib import BertEncoder, BiEncoder, CalibrationSearch, TextEncoder, Whitening
 from skcalib.model_selection import SelfRetrieval
 
 
@@ -107,12 +101,8 @@ def test_fewer_texts_than_can_be_told_apart():
     ("params", "message"),
     [
         ({"n_texts": 19}, "must be an int in the range [20, inf). Got 19 instead"),
-        ({"n_texts": 50.0}, "Got 50.0 instead"),
         ({"random_state": -1}, "must be an int in the range [0, inf). Got -1 instead"),
-        ({"random_state": None}, "Got None instead"),
         ({"thinned": -0.1}, "[0.0, 1.0]. Got -0.1 instead"),
-        ({"thinned": float("nan")}, "[0.0, 1.0]. Got nan instead"),
-        ({"thinned": None}, "[0.0, 1.0]. Got None instead"),
     ],
 )
 def test_parameters_out_of_range(params, message):

@@ -30,17 +30,6 @@ def test_a_model_in_memory_waits_for_no_other_that_is_being_loaded():
     assert caches.model_of(load, "ready") is not ready
 
 
-def test_the_models_used_last_are_kept():
-    first = caches.model_of(lambda _: object(), 0)
-
-    def load(_):
-        return object()
-
-    kept = [caches.model_of(load, i) for i in range(caches.N_MODELS)]
-    assert [caches.model_of(load, i) for i in range(caches.N_MODELS)] == kept
-    assert caches.model_of(load, 0) is not first
-
-
 def test_moments_that_fits_share_are_read_only():
     X = np.random.default_rng(0).normal(size=(50, 4))
     moments = Whitening().fit(X).moments_

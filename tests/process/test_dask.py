@@ -10,12 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from skcalib import (
-    BertEncoder,
-    BiEncoder,
-    VectorStore,
-    Whitening,
-)
+from skcalib import BertEncoder, BiEncoder, VectorStore, Whitening
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")

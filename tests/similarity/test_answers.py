@@ -16,13 +16,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
-from skcalib import (
-    BertEncoder,
-    NearestAnswer,
-    SearchEncoder,
-    TextEncoder,
-    Whitening,
-)
+from skcalib import BertEncoder, NearestAnswer, SearchEncoder, TextEncoder, Whitening
 from skcalib.datasets import load_questions
 
 
@@ -357,22 +351,6 @@ def test_a_refused_part_leaves_the_store_as_it_was():
     assert "500 1" not in model.questions_
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        (drawn(1), "'false_positive_rate' parameter of NearestAnswer"),
-        (drawn("some"), "'false_positive_rate' parameter of NearestAnswer"),
-        (
-            NearestAnswer(SearchEncoder(vectors, lexical_weight=-1)),
-            "'lexical_weight' parameter of SearchEncoder",
-        ),
-    ],
-)
-def test_parameters_out_of_range_are_refused_also_of_its_search(model, name):
-    with pytest.raises(ValueError, match=name):
-        model.fit(STORED, truth(STORED))
-
-
 @pytest.mark.parametrize(("has_log", "least"), [(False, 0.6), (True, 0.4)])
 def test_real_questions_get_their_answers(minilm, recent, has_log, least):
     """Of ten intents five are stored, one question of each aside; others get no answer."""
@@ -408,12 +386,6 @@ def test_answers_of_unequal_size_count_as_one_each():
     assert 0.03 < np.mean(shares) < 0.12
 
 
-def letters(texts):
-    return np.array(
-        [[text.count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for text in texts], float
-    )
-
-
 @pytest.mark.parametrize("n", [120, 90])
 def test_the_rate_holds_for_the_fit_from_a_hundred_questions_on(n):
     """One fit after another, each with thousands of new questions: nine of ten keep it."""
@@ -431,52 +403,6 @@ def test_the_rate_holds_for_the_fit_from_a_hundred_questions_on(n):
         kept = np.floor((n + 1) * 0.05) / (n + 1)
         assert np.mean(shares) == pytest.approx(kept, rel=0.15)
         assert np.mean(np.array(shares) <= 0.05) < 0.8  # a single fit may exceed it
-
-
-def test_words_count_where_vectors_are_equal():
-    stored = [f"{word} account" for word in ("open", "close", "merge", "rename")] * 10
-    stored = [f"{text} {i}" for i, text in enumerate(stored)]
-    model = NearestAnswer(TextEncoder(letters), false_positive_rate=0.5)
-    model.fit(stored, [text.split()[0] for text in stored])
-    assert model.answers_[model.kneighbors(["merge my account"], 1)[1][0]].tolist() == ["merge"]
-
-
-UNSPACED = ["如何重置密码", "怎么取消订单", "在哪里查看账单", "退款需要多久", "如何更改地址"]
-
-
-@pytest.mark.parametrize(
-    ("stored", "answers"),
-    [
-        (["", "  ", "open account", "close account"], [1, 1, 2, 3]),
-        (["open account"] * 3 + ["close account"] * 2, [1, 1, 1, 2, 2]),
-        (UNSPACED, [1, 2, 3, 4, 5]),
-        (["12 34", "?", "open"], [1, 2, 3]),
-    ],
-)
-@pytest.mark.filterwarnings("ignore")
-def test_odd_stores_and_questions_give_finite_scores(stored, answers):
-    def vectors(texts):
-        return np.array(
-            [[len(text), *map(text.count, "acemnop账如?1")] for text in texts], float
-        )
-
-    model = NearestAnswer(TextEncoder(vectors), false_positive_rate=0.9).fit(stored, answers)
-    asked = ["", "  ", "zzz", "如何重置", "12 34", "open accounts", stored[0]]
-    scores, rows = model.kneighbors(asked, 9)
-    assert np.isfinite(scores).all()
-    assert np.isfinite(model.decision_function(asked)).all()
-    assert rows.shape[1] == len({*stored})
-    assert model.predict(asked)[-1] == answers[0]  # what is stored gets its answer
-
-
-def test_dates_keep_what_they_are():
-    dates = np.datetime64("2026-01-01", "ns") + np.array(truth(STORED)).astype("timedelta64[D]")
-    for answers in (dates, pd.Series(dates), [*dates]):
-        model = drawn().fit(STORED, answers)
-        [answer] = model.predict(["3 50"])
-        assert answer == np.datetime64("2026-01-04")
-        assert isinstance(answer, np.datetime64 | pd.Timestamp)
-    assert model.hit_rates(["3 50", "999 1"], [dates[15], None]) == (1, 0, 0)
 
 
 def near(text):

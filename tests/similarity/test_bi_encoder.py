@@ -12,12 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer
 
-from skcalib import (
-    BertEncoder,
-    BiEncoder,
-    TextEncoder,
-    Whitening,
-)
+from skcalib import BertEncoder, BiEncoder, TextEncoder, Whitening
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* have no content for the encoder")
 

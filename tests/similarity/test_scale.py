@@ -14,12 +14,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import normalize
 
-from skcalib import (
-    BertEncoder,
-    BiEncoder,
-    SimilarityScale,
-    Whitening,
-)
+from skcalib import BertEncoder, BiEncoder, SimilarityScale, Whitening
 from skcalib.datasets import fetch_sts
 
 

@@ -5,9 +5,7 @@ import zlib
 import numpy as np
 import pandas as pd
 
-from skcalib import (
-    CalibrationSearch,
-)
+from skcalib import CalibrationSearch
 from skcalib.model_selection import SelfRetrieval
 
 

@@ -115,16 +115,6 @@ def test_what_exceeds_the_bound_is_asked_for_again(recent):
     assert model.asked == 2 * ["a", "a", "b", "c"]  # for the fit, too
 
 
-@pytest.mark.parametrize(("character", "known"), [("a", True), ("天", False)])
-def test_the_bound_counts_bytes_not_characters(recent, character, known):
-    recent.bound = 15_000
-    model = Counting(thousands)
-    encoder = TextEncoder(model)
-    for _ in range(2):
-        encoder.fit_transform([character * 8000])
-    assert len(model.asked) == (1 if known else 4)  # with two fits
-
-
 def test_encoders_that_merge_otherwise_share_vectors(tiny_bert, inputs):
     texts = ["the dog sleeps", "a cat"]
     first = BertEncoder(tiny_bert, layers="last2")
