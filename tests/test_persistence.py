@@ -18,18 +18,10 @@ def _name(kind):
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-@pytest.fixture
-def X():
+def test_a_whitening_that_came_back_goes_on_learning():
     rng = np.random.default_rng(0)
-    return rng.normal(size=(60, 5)) @ rng.normal(size=(5, 5)) + 3
-
-
-@pytest.fixture
-def whitening(X):
-    return Whitening(n_components=3, shrinkage=0.1).fit(X)
-
-
-def test_a_whitening_that_came_back_goes_on_learning(whitening, X):
+    X = rng.normal(size=(60, 5)) @ rng.normal(size=(5, 5)) + 3
+    whitening = Whitening(n_components=3, shrinkage=0.1).fit(X)
     back = pickle.loads(pickle.dumps(whitening)).partial_fit(2 * X)
     expected = clone(whitening).fit(np.vstack([X, 2 * X]))
     np.testing.assert_allclose(back.transform(X), expected.transform(X), rtol=1e-8, atol=1e-10)

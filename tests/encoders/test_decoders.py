@@ -9,6 +9,7 @@ import torch
 import transformers
 from exported import exported
 from numpy.testing import assert_allclose
+from plain import all_states
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import normalize
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
@@ -77,24 +78,11 @@ def save_model(tmp_path, words):
     return save
 
 
-def states_of(folder, texts):
-    """Yield all hidden states of each text, run alone by the plain model in float32."""
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    is_t5 = '"T5' in (folder / "config.json").read_text().replace("MT5", "T5")
-    auto = transformers.AutoModelForTextEncoding if is_t5 else transformers.AutoModel
-    model = auto.from_pretrained(folder, torch_dtype=torch.float32).eval()
-    model.config.use_cache = False  # that of Gemma 2 in old releases is too short
-    for text in texts:
-        with torch.inference_mode():
-            ids = tokenizer(text, return_tensors="pt")["input_ids"]
-            output = model(ids, output_hidden_states=True)
-        yield torch.cat([*output.hidden_states[:-1], output.last_hidden_state]).numpy()
-
-
 @pytest.mark.parametrize("name", FAMILIES)
 def test_vectors_are_those_of_the_plain_model_whatever_the_neighbours(name, save_model, texts):
     folder = save_model(name)
-    states = list(states_of(folder, texts))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    states = [all_states(folder, tokenizer(text)["input_ids"]) for text in texts]
     largest = np.array([np.abs(some).max() for some in states])[:, None]
     for pooling, pooled in POOLINGS.items():
         expected = np.stack([np.hstack([*map(pooled, some)]) for some in states])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import transformers
 from numpy.testing import assert_allclose, assert_array_equal
+from plain import all_states
 
 from skcalib import BertEncoder
 
@@ -119,20 +120,9 @@ def n_lengths(texts):
 
 def means_of(folder, texts):
     """Means of all hidden states of each text, run alone, (n_layers + 1, n_texts, d)."""
-    import torch
-
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    is_t5 = transformers.AutoConfig.from_pretrained(folder).model_type in ("t5", "mt5", "umt5")
-    auto = transformers.AutoModelForTextEncoding if is_t5 else transformers.AutoModel
-    model = auto.from_pretrained(folder).eval()
-    means = []
-    for text in texts:
-        ids = torch.tensor([tokenizer(text)["input_ids"]])
-        with torch.inference_mode():
-            output = model(ids, output_hidden_states=True)
-        states = [*output.hidden_states[:-1], output.last_hidden_state]
-        means.append([state[0].mean(dim=0).numpy() for state in states])
-    return np.swapaxes(means, 0, 1)
+    rows = [tokenizer(text)["input_ids"] for text in texts]
+    return np.stack([all_states(folder, ids).mean(axis=1) for ids in rows], axis=1)
 
 
 @pytest.mark.parametrize("family", [*PACKED, *UNPACKED])

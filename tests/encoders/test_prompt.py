@@ -2,12 +2,13 @@
 
 import json
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
-import torch
 import transformers
 from numpy.testing import assert_allclose, assert_array_equal
+from plain import states_of
 from sklearn.base import clone
 
 from skcalib import BertEncoder
@@ -32,14 +33,8 @@ def folder(request):
 @pytest.fixture
 def plain(folder):
     """Return a function from token ids to hidden states, and the tokenizer."""
-    model = transformers.AutoModel.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-
-    def states(ids):
-        with torch.inference_mode():
-            return model(torch.tensor([ids])).last_hidden_state[0].numpy()
-
-    return states, lambda text: tokenizer(text, verbose=False)["input_ids"]
+    return partial(states_of, folder), lambda text: tokenizer(text, verbose=False)["input_ids"]
 
 
 @pytest.fixture
@@ -118,15 +113,13 @@ def test_declared_prompts_and_tokens_of_prompts_that_are_not_pooled(tiny_bert_co
         default_prompt_name="word",
     )
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModel.from_pretrained(folder).eval()
     for asked, before, after in ((None, 3, 3), ("other", 2, 0), ("a {text} cat, dog", 2, 4)):
         encoder = BertEncoder(folder, prompt=asked).fit(texts)
         names = {None: "the dog {text} is red", "other": "the {text}"}
         assert encoder.prompt_ == names.get(asked, asked)
         for text in texts[:4]:
-            ids = tokenizer(encoder.prompt_.replace("{text}", text), return_tensors="pt")
-            with torch.inference_mode():
-                hidden = model(**ids).last_hidden_state[0].numpy()
+            ids = tokenizer(encoder.prompt_.replace("{text}", text))["input_ids"]
+            hidden = states_of(folder, ids)
             # Special tokens beyond the words of a prompt are left out with them.
             expected = hidden[before : len(hidden) - after].mean(axis=0)
             assert_allclose(encoder.transform([text])[0], expected, atol=1e-5)
@@ -140,10 +133,8 @@ def test_the_space_before_a_text_belongs_to_its_first_word(tiny_sink_decoder, tm
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     ids = tokenizer("a dog cat is red")["input_ids"]
     [place] = [i for i, n in enumerate(ids) if tokenizer.decode([n]) == " cat"]
-    model = transformers.AutoModel.from_pretrained(folder).eval()
-    with torch.inference_mode():
-        states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states[0]
-    assert_allclose(encoder.fit_transform(["cat"])[0], states[0, place].numpy(), atol=1e-5)
+    expected = states_of(folder, ids, layer=0)[place]
+    assert_allclose(encoder.fit_transform(["cat"])[0], expected, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:.*were cut off")

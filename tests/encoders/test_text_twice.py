@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 import transformers
 from numpy.testing import assert_allclose, assert_array_equal
+from plain import states_of
 from tokenizers import processors
 
 from skcalib import BertEncoder
@@ -50,17 +50,13 @@ def folder(request, tmp_path):
 @pytest.fixture
 def plain(folder):
     """Return a function from a prompt and a text to the hidden states of the second text."""
-    model = transformers.AutoModel.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 
     def states(prompt, text):
         string = prompt.replace("{text}", text)
         begin = len(prompt[: prompt.rindex("{text}")].replace("{text}", text))
         encoded = tokenizer(string, return_offsets_mapping=True)
-        with torch.inference_mode():
-            ids = torch.tensor([encoded["input_ids"]])
-            hidden = model(ids).last_hidden_state[0].numpy()
-        spans = encoded["offset_mapping"]
+        hidden, spans = states_of(folder, encoded["input_ids"]), encoded["offset_mapping"]
         return hidden[[i < begin + len(text) and j > begin for i, j in spans]]
 
     return states
@@ -86,12 +82,8 @@ def test_zipf_weights_are_those_of_the_second_text(tiny_bert, texts):
     whole = backbone.tokens.ids_of(TWICE.replace("{text}", text))
     begin = len(whole) - 2 - len(ids[0])
     assert whole[begin : begin + len(ids[0])] == ids[0]
-    with torch.inference_mode():
-        model = transformers.AutoModel.from_pretrained(tiny_bert).eval()
-        hidden = model(torch.tensor([whole])).last_hidden_state[0].numpy()
-    expected = np.average(
-        hidden[begin : begin + len(ids[0])], axis=0, weights=backbone.tokens.zipf[ids[0]]
-    )
+    hidden = states_of(tiny_bert, whole)[begin : begin + len(ids[0])]
+    expected = np.average(hidden, axis=0, weights=backbone.tokens.zipf[ids[0]])
     assert_allclose(encoder.transform([text])[0], expected, atol=1e-5)
 
 
@@ -127,15 +119,12 @@ def parts_of(folder, prompt, max_length):
 @pytest.mark.parametrize("overflow", ["cut_right", "cut_left", "windows"])
 def test_both_texts_are_cut_alike(folder, overflow):
     before, between, after, body, room = parts_of(folder, TWICE, 38)
-    model = transformers.AutoModel.from_pretrained(folder).eval()
 
     def second(piece):
         ids = [*before, *piece, *between, *piece, *after]
         assert len(ids) <= 38
-        with torch.inference_mode():
-            hidden = model(torch.tensor([ids])).last_hidden_state[0].numpy()
         begin = len(before) + len(piece) + len(between)
-        return hidden[begin : begin + len(piece)]
+        return states_of(folder, ids)[begin : begin + len(piece)]
 
     starts = {"cut_right": [0], "cut_left": [len(body) - room]}
     starts = starts.get(overflow, range(0, len(body), room))

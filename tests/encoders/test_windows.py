@@ -1,6 +1,5 @@
 """Long texts whole: windows of the plain model, joined by the pooling."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 import torch
 import transformers
 from numpy.testing import assert_allclose, assert_array_equal
+from plain import states_of
 
 from skcalib import BertEncoder, VectorStore
 from skcalib.export import save_onnx, save_sentence_transformer
@@ -44,9 +44,6 @@ JOINS = {
 def plain_windows(folder, text, length, prompt="", n_prompt=0):
     """Hidden states and ids of each window of a text, by plain transformers."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    is_t5 = json.loads((folder / "config.json").read_text())["model_type"] == "t5"
-    auto = transformers.AutoModelForTextEncoding if is_t5 else transformers.AutoModel
-    model = auto.from_pretrained(folder).eval()
     ids = tokenizer(prompt + text)["input_ids"]
     n_before = len(tokenizer("")["input_ids"]) - 1  # each of these ends with one mark
     before, body, behind = np.split(np.array(ids), [n_before + n_prompt, len(ids) - 1])
@@ -55,9 +52,7 @@ def plain_windows(folder, text, length, prompt="", n_prompt=0):
         windows.append([*before, *body[start : start + room], *behind])
         if start + room >= len(body):
             break
-    with torch.inference_mode():
-        states = [model(torch.tensor([w])).last_hidden_state[0].numpy() for w in windows]
-    return states, windows
+    return [states_of(folder, window) for window in windows], windows
 
 
 @pytest.fixture

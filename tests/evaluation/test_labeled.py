@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from lookup import Lookup
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import normalized_mutual_info_score
@@ -11,26 +11,6 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.preprocessing import FunctionTransformer
 
 from skcalib.evaluation import evaluate_labeled
-
-
-class Lookup(TransformerMixin, BaseEstimator):
-    """Vectors of numbered texts; remembers what it was fitted on."""
-
-    def __init__(self, vectors, seen=None):
-        self.vectors = vectors
-        self.seen = seen
-
-    def __sklearn_clone__(self):
-        return type(self)(self.vectors, self.seen)
-
-    def fit(self, X, y=None):
-        if self.seen is not None:
-            self.seen.append(list(X))
-        self.fitted_ = True
-        return self
-
-    def transform(self, X):
-        return self.vectors[[int(text) for text in X]]
 
 
 def overlapping(n):

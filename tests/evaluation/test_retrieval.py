@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from lookup import Lookup
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -19,25 +19,6 @@ from skcalib.evaluation import evaluate_retrieval
 pytestmark = pytest.mark.filterwarnings("ignore:.*unknown to this model")
 
 HEADER = "query-id\tcorpus-id\tscore"
-
-
-class Lookup(TransformerMixin, BaseEstimator):
-    """Vectors of texts by a dict; remembers what it was fitted on."""
-
-    def __init__(self, vectors, seen):
-        self.vectors = vectors
-        self.seen = seen
-
-    def __sklearn_clone__(self):
-        return type(self)(self.vectors, self.seen)
-
-    def fit(self, X, y=None):
-        self.seen.append(list(X))
-        self.fitted_ = True
-        return self
-
-    def transform(self, X):
-        return np.array([self.vectors[text] for text in X], dtype=float)
 
 
 def write(folder, documents, queries, qrels, split="test"):

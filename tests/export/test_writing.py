@@ -58,21 +58,3 @@ def test_what_another_process_has_written_meanwhile_stays(tmp_path, theirs):
         write_at_once()
     assert list(tmp_path.iterdir()) == [target]
     assert (target / "part" if theirs == "folder" else target).read_text() == "whole"
-
-
-def test_an_empty_folder_made_meanwhile_is_taken_by_a_folder_only(tmp_path):
-    target = tmp_path / "model"
-    with written_whole(target) as mine:
-        mine.mkdir()
-        (mine / "part").write_text("mine")
-        target.mkdir()
-    assert (target / "part").read_text() == "mine"
-
-    def write_file():
-        with written_whole(tmp_path / "file") as mine:
-            mine.write_text("mine")
-            (tmp_path / "file").mkdir()
-
-    with pytest.raises(FileExistsError, match="exists already"):
-        write_file()
-    assert list((tmp_path / "file").iterdir()) == []
