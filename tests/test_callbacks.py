@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from estimators import CASES, FITTED, TEXTS
+from letters import counts
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -83,11 +84,6 @@ def recorder(tmp_path):
     return Recorder(tmp_path / "events")
 
 
-def letters(texts):
-    """A vector for each text."""
-    return np.array([[text.count(letter) + 0.1 for letter in "acdglmnot"] for text in texts])
-
-
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_a_grid_search_shows_folds_texts_and_epochs(tiny_bert, recorder, n_jobs):
     flow = NormalizingFlow(max_epochs=3, random_state=0)
@@ -105,8 +101,8 @@ def test_a_grid_search_shows_folds_texts_and_epochs(tiny_bert, recorder, n_jobs)
 @pytest.mark.parametrize("n_texts", [1, 60, 100, 101, 250])
 def test_each_hundredth_of_the_texts_is_a_task(recorder, n_texts):
     texts = [f"a{i % 90}" for i in range(n_texts)]
-    encoder = TextEncoder(letters, batch_size=7).set_callbacks(recorder)
-    assert_array_equal(encoder.fit_transform(texts), letters(texts))
+    encoder = TextEncoder(counts, batch_size=7).set_callbacks(recorder)
+    assert_array_equal(encoder.fit_transform(texts), counts(texts))
     size = -(-n_texts // 100)
     assert recorder.ended()["TextEncoder", "encode"] == -(-n_texts // size)
     assert recorder.events()[-1][0] == "teardown"
@@ -115,7 +111,7 @@ def test_each_hundredth_of_the_texts_is_a_task(recorder, n_texts):
 @pytest.mark.parametrize("name", FITTED)
 def test_every_fit_is_a_task_and_clones_keep_callbacks(name, tiny_bert, recorder):
     case = CASES[name]
-    estimator = case.make(TextEncoder(letters))
+    estimator = case.make(TextEncoder(counts))
     if name == "BertEncoder":
         estimator.set_params(model=tiny_bert)
     plain = clone(estimator).fit(*case.given)
@@ -130,7 +126,7 @@ def test_every_fit_is_a_task_and_clones_keep_callbacks(name, tiny_bert, recorder
 @pytest.mark.parametrize("name", FITTED)
 def test_a_fit_that_fails_ends_its_callbacks_and_leaves_nothing(name, recorder):
     case = CASES[name]
-    estimator = case.make(TextEncoder(letters)).set_callbacks(recorder)
+    estimator = case.make(TextEncoder(counts)).set_callbacks(recorder)
     with pytest.raises((ValueError, OSError)):
         estimator.fit(*case.bad)
     with pytest.raises(NotFittedError):
@@ -143,7 +139,7 @@ def test_a_fit_that_fails_ends_its_callbacks_and_leaves_nothing(name, recorder):
     "name", ["NearestAnswer", "SearchEncoder", "SimilarityScale", "ZeroShotClassifier"]
 )
 def test_steps_of_an_encoder_are_tasks_inside(name, recorder):
-    steps = make_pipeline(TextEncoder(letters), Whitening(power="auto"))
+    steps = make_pipeline(TextEncoder(counts), Whitening(power="auto"))
     estimator = CASES[name].make(steps).set_params(encoder=steps)
     y = [range(len(TEXTS))] if name == "NearestAnswer" else []
     estimator.set_callbacks(recorder).fit(TEXTS, *y)
@@ -166,7 +162,7 @@ def test_a_search_shows_its_candidates(tiny_bert, recorder):
 
 
 def test_two_encoders_of_a_search_are_two_tasks(recorder):
-    model = SearchEncoder(TextEncoder(letters), query_encoder=TextEncoder(letters))
+    model = SearchEncoder(TextEncoder(counts), query_encoder=TextEncoder(counts))
     model.set_callbacks(recorder).fit(TEXTS)
     assert recorder.ended()["SearchEncoder", "encode"] == 2
 
@@ -212,7 +208,7 @@ def test_the_progress_bar_of_scikit_learn_counts_texts(capsys, monkeypatch):
     pytest.importorskip("rich")
     monkeypatch.setenv("COLUMNS", "100")
     bar = callback.ProgressBar(max_propagation_depth=None)
-    pipeline = make_pipeline(TextEncoder(letters), NormalizingFlow(random_state=0))
+    pipeline = make_pipeline(TextEncoder(counts), NormalizingFlow(random_state=0))
     pipeline.set_callbacks(bar).fit(TEXTS)
     shown = capsys.readouterr().out
     for task in ("Pipeline - fit", "TextEncoder - fit", "NormalizingFlow - fit"):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from letters import letters
 from sklearn.base import clone
 from sklearn.ensemble import StackingClassifier, VotingClassifier
 from sklearn.frozen import FrozenEstimator
@@ -23,13 +24,6 @@ from skcalib.encoders.pipelines import encode
 SILENT = ["汉字", "日本", "", " ", "😀"]
 COUNTED = pytest.mark.filterwarnings("ignore:The encoder is calibrated on")
 WARNS = pytest.mark.filterwarnings("ignore:.* have no content for the encoder")
-
-
-def letters(texts):
-    """An encoder of Latin letters and digits, by chance: other texts have a zero vector."""
-    known = np.random.default_rng(0).normal(size=(128, 24))
-    rows = [[ord(c) for c in text if c.isascii() and c.isalnum()] for text in texts]
-    return np.array([known[row].sum(axis=0) for row in rows])
 
 
 @pytest.fixture(scope="module")

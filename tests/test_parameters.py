@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 from estimators import CASES, ESTIMATORS, FITTED, OF_VECTORS, VECTORS
+from letters import counts
 from sklearn.preprocessing import StandardScaler
 
 import skcalib
@@ -75,7 +76,7 @@ def others(kind, name, value):
 @pytest.mark.filterwarnings("ignore:There are fewer than")
 @pytest.mark.parametrize("name", [name for name in FITTED if name != "CalibrationSearch"])
 def test_a_parameter_set_after_the_fit_waits_for_the_next_fit(name, tiny_bert):
-    estimator = CASES[name].make(TextEncoder(letters))
+    estimator = CASES[name].make(TextEncoder(counts))
     if name == "BertEncoder":
         estimator.set_params(model=tiny_bert)
     estimator.fit(*CASES[name].given)
@@ -92,8 +93,3 @@ def test_a_parameter_set_after_the_fit_waits_for_the_next_fit(name, tiny_bert):
         labels = estimator.predict(["", "the dog"])
         changed = copy.copy(estimator).set_params(other="another")
         assert changed.predict(["", "the dog"]).tolist() == labels.tolist()
-
-
-def letters(texts):
-    """A vector for each text."""
-    return np.array([[text.count(letter) + 0.1 for letter in "acdglmnot"] for text in texts])

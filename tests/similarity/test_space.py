@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from counting import Counting
+from letters import letters
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.decomposition import PCA, TruncatedSVD
@@ -28,15 +29,8 @@ from skcalib.similarity.space import TextSpace, calibrates
 pytestmark = pytest.mark.filterwarnings("ignore:The encoder is calibrated on")
 
 ALPHABET = [*"abcdefghijklmnopqrstuvwxyz"]
-KNOWN = np.random.default_rng(0).normal(size=(128, 24))
 RNG = np.random.default_rng(1)
 TEXTS = ["".join(RNG.choice(ALPHABET, 12)) for _ in range(80)]
-
-
-def letters(texts):
-    """Vectors of Latin letters and digits; of other texts they are zero."""
-    rows = [[ord(c) for c in text if c.isascii() and c.isalnum()] for text in texts]
-    return np.array([KNOWN[row].sum(axis=0) for row in rows])
 
 
 class Client:

@@ -12,7 +12,7 @@ class Lookup(TransformerMixin, BaseEstimator):
         self.seen = seen
 
     def __sklearn_clone__(self):
-        return type(self)(self.vectors, self.seen)  # the same list
+        return type(self)(**self.get_params(deep=False))  # with the same list
 
     def fit(self, X, y=None):
         if self.seen is not None:
