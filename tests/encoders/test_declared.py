@@ -194,7 +194,12 @@ def test_a_declared_length_leaves_a_token_to_the_text(declare):
 
 @pytest.mark.parametrize(
     ("place", "kind"),
-    [(0, "custom_st.Transformer"), (0, MODELS + "WordEmbeddings"), (1, "custom_st.Pooling")],
+    [
+        (0, "custom_st.Transformer"),
+        (0, MODELS + "StaticEmbedding"),
+        (1, MODELS + "SpladePooling"),
+        (1, "custom_st.Pooling"),
+    ],
 )
 def test_modules_of_other_code_are_refused_unless_a_pooling_is_given(declare, place, kind):
     folder = declare("cls")

@@ -108,6 +108,16 @@ def test_float32_rows_lose_no_more_than_their_own_digits(mean, dtype):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:The flow was fitted on fewer")
+def test_a_held_out_row_without_density_warns():
+    rows = X.copy()
+    rows[:] = np.where(np.arange(200)[:, None] % 4 == 3, [1e-3], rows)
+    rows[150] = 1e200
+    flow = _flow(validation_fraction=0.9)
+    with pytest.warns(ConvergenceWarning, match="NaN or infinite.*held-out rows, drop rows"):
+        flow.fit(rows)
+
+
 @pytest.mark.parametrize(
     "context",
     [
