@@ -30,8 +30,9 @@ class Trainer:
     """The training of a flow on some rows of X, on its device, epoch by epoch.
 
     BERT trains with this update: Adam (arXiv:1412.6980) without its bias correction and with
-    decoupled weight decay (arXiv:1711.05101) on matrices only. Without the correction the first few hundred steps are up to six times as long, so that a
-    single epoch over a few thousand sentences suffices.
+    decoupled weight decay (arXiv:1711.05101) on matrices only. Without the correction the first
+    few hundred steps are up to six times as long, so that a single epoch over a few thousand
+    sentences suffices.
 
     ``state`` has the rows p, m and v, each with all parameters, which are views of p.
     """

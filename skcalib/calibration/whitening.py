@@ -47,9 +47,10 @@ class Whitening(
 
     Vectors are centered and mapped by ``W = U g(Λ)``, where ``U Λ Uᵀ`` is the
     eigendecomposition of their covariance and ``g(λ) = λ^(-1/2)``; the first ``n_components``
-    columns are kept (BERT-whitening [1]_, algorithm 1). All directions then have equal weight
-    in a cosine. Graded similarity gains much by it if the language model was never trained for
-    similarity, and loses if it was; a classifier loses on any model.
+    columns are kept (BERT-whitening [1]_, algorithm 1). Their mean is then zero, their
+    covariance the identity, and all directions have equal weight in a cosine. Graded similarity
+    gains much by it if the language model was never trained for similarity, and loses if it
+    was; a classifier loses on any model.
 
     ``power="auto"`` recognizes which of the two it is, so that no task loses. From an output
     that was trained for cosine similarity it only subtracts most of the mean. On other vectors
@@ -250,7 +251,7 @@ class Whitening(
         return self._learn(moments, self.get_params(deep=False))
 
     def merge(self, *others: Self) -> Self:
-        """Return a new whitening: one `fit` on the samples of this one and of others.
+        """Return a new whitening, fitted on the samples of this one and of others.
 
         Parameters
         ----------

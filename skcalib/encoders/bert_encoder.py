@@ -66,7 +66,7 @@ class BertEncoder(WithMemory):
         for the text; or the name of a prompt that a folder of sentence-transformers declares.
         None uses its default prompt, if any, and "" none. The tokens of the prompt are pooled
         unless the folder declares ``include_prompt`` as false; they are never cut. With
-        ``{text}`` twice, only the second one is pooled: it has seen the whole text [3]_.
+        ``{text}`` twice, only the second is pooled: a decoder reads it after the first [3]_.
     max_length : int or None, default=None
         Largest number of tokens per text or window, with prompt and special tokens. None uses
         what the folder declares (``max_seq_length``), or else the positions of the model.
