@@ -262,7 +262,7 @@ class BertEncoder(WithMemory):
         from skcalib.encoders.model.batches import BackboneModel
 
         texts, recipe = as_texts(X), self._recipe
-        model = BackboneModel(self._backbone(), recipe)
+        model = BackboneModel(backbone_of(self), recipe)
         vectors, counts = vectors_of(
             texts, model, self.memory, recipe.merge, verbose=self.verbose
         )
@@ -280,26 +280,6 @@ class BertEncoder(WithMemory):
     def _n_features_out(self) -> int:
         return self._recipe.n_features
 
-    def _backbone(self) -> Backbone:
-        """Return the model that this encoder was fitted with; refuse another one."""
-        from skcalib.encoders.model.load import load
-
-        recipe = self._recipe
-        backbone = load(locate(self.model), str(device_of_fitted(self.device)), recipe.dtype)
-        if backbone.fingerprint != recipe.fingerprint:
-            raise ValueError(
-                f"The model {str(self.model)!r} has fingerprint {backbone.fingerprint[:12]}, "
-                f"but this encoder was fitted with {recipe.fingerprint[:12]}: its files have "
-                "changed, or `model` was set to another one. Restore the model, or fit again."
-            )
-        if backbone.tokens.reading != recipe.reading:
-            raise ValueError(
-                f"The installed transformers {version('transformers')} splits texts into other "
-                "tokens than the release with which this encoder was fitted, so all vectors "
-                "would differ. Install that release, or fit again."
-            )
-        return backbone
-
 
 def recipe_of(fitted: BertEncoder) -> Recipe:
     """Return how a fitted encoder turns texts into vectors."""
@@ -307,8 +287,24 @@ def recipe_of(fitted: BertEncoder) -> Recipe:
 
 
 def backbone_of(fitted: BertEncoder) -> Backbone:
-    """Return the loaded model of a fitted encoder."""
-    return fitted._backbone()
+    """Return the loaded model of a fitted encoder; refuse another one."""
+    from skcalib.encoders.model.load import load
+
+    recipe = fitted._recipe
+    backbone = load(locate(fitted.model), str(device_of_fitted(fitted.device)), recipe.dtype)
+    if backbone.fingerprint != recipe.fingerprint:
+        raise ValueError(
+            f"The model {str(fitted.model)!r} has fingerprint {backbone.fingerprint[:12]}, "
+            f"but this encoder was fitted with {recipe.fingerprint[:12]}: its files have "
+            "changed, or `model` was set to another one. Restore the model, or fit again."
+        )
+    if backbone.tokens.reading != recipe.reading:
+        raise ValueError(
+            f"The installed transformers {version('transformers')} splits texts into other "
+            "tokens than the release with which this encoder was fitted, so all vectors "
+            "would differ. Install that release, or fit again."
+        )
+    return backbone
 
 
 def for_export(fitted: BertEncoder, **changes: Any) -> BertEncoder:
