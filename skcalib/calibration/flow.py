@@ -91,8 +91,8 @@ class NormalizingFlow(
     Notes
     -----
     Additive couplings and one epoch are those of the paper's text; width, depth, learning rate
-    and Adam those of its code, which has three levels (config_l3_d3_w32), batches of 64
-    sentences, and a decay of biases and scales, too. Two levels are those of a post about it.
+    and Adam are those of its code, which has three levels (config_l3_d3_w32), batches of 64
+    sentences, and a decay of biases and scales, too. Two levels follow a post about the method.
 
     A column that is constant, to the rounding of its values, would make the likelihood
     infinite. In training, random numbers replace it; its dimension of z stays near 0.
