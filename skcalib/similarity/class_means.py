@@ -98,27 +98,25 @@ def _weight_of_names(names: np.ndarray, labeled: np.ndarray, codes: np.ndarray) 
     if len(classes) < 2:
         return 1.0
     members = [np.flatnonzero(codes == c) for c in range(len(classes))]
-    right = np.zeros((2, len(codes)))  # and how often it was judged
+    right, times = np.zeros(len(codes)), np.zeros(len(codes))
     for i in range(min(EXAMPLES, max(map(len, members)))):
         examples = np.array([rows[i % len(rows)] for rows in members])
         rest = np.delete(np.arange(len(codes)), examples)
-        right[0, rest] += nearest_class(labeled[rest], labeled[examples]) == codes[rest]
-        right[1, rest] += 1
-    judged = right[1] > 0
-    by_one = _skill(right[0, judged] / right[1, judged], codes[judged], len(classes))
+        right[rest] += nearest_class(labeled[rest], labeled[examples]) == codes[rest]
+        times[rest] += 1
+    judged = times > 0
+    by_one = _odds(right[judged] / times[judged], codes[judged], len(classes), KNOWN)
     by_names = nearest_class(labeled, names[classes]) == codes
-    named = _odds(_skill(by_names, codes, len(classes)), len(codes), UNKNOWN)
-    return max(named / _odds(by_one, judged.sum(), KNOWN), LEAST)
+    return max(_odds(by_names, codes, len(classes), UNKNOWN) / by_one, LEAST)
 
 
-def _skill(right: np.ndarray, codes: np.ndarray, n_classes: int) -> float:
-    """Return the mean over classes of the share that is right, from 0, by chance, to 1."""
-    if not len(codes):
-        return 0.0
-    share = np.average(right, weights=1 / np.bincount(codes)[codes])
-    return max(0.0, float(share * n_classes - 1) / (n_classes - 1))
+def _odds(right: np.ndarray, codes: np.ndarray, n_classes: int, before: float) -> float:
+    """Return the odds of being right beyond chance, where PRIOR more texts are so ``before``.
 
-
-def _odds(skill: float, n: int, before: float) -> float:
-    """Return the odds of a skill that n texts show, and PRIOR more that show one before."""
+    Classes count alike: the skill is 0 by chance, and 1 if all is right.
+    """
+    n, skill = len(codes), 0.0
+    if n:
+        share = np.average(right, weights=1 / np.bincount(codes)[codes])
+        skill = max(0.0, float(share * n_classes - 1) / (n_classes - 1))
     return (n * skill + PRIOR * before) / (n * (1 - skill) + PRIOR * (1 - before))
