@@ -26,6 +26,7 @@ STYLE |= {
     "axes.spines.right": False,
     "legend.frameon": False,
 }
+METADATA = {"Date": None, "Creator": None}
 UNRELATED, RELATED = {"black": "#8c8c8c", "white": "#7f8a99"}, "#d9570d"
 MODELS = {"smollm2": "SmolLM2", "minilm": "MiniLM"}
 KINDS = {"unrelated": "different intents", "related": "the same intent"}
@@ -97,28 +98,29 @@ def words(ink):
 
 
 def clusters():
-    """Write the map that the blocks of a page draw, without the texts of its points."""
+    """Write the map that the blocks of a page draw."""
     page, names = Path(__file__).parent / "tasks/clustering.md", {}
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for block in outputs.BLOCK.finditer(page.read_text("utf-8")):
             outputs.run(block[1], page.name, names)
-            if "picture" in names:
+            if "figure" in names:
                 break
-    picture = re.sub("<title>.*?</title>", "", names["picture"])
-    (PICTURES / "clusters.svg").write_text(picture, "utf-8")
+    names["figure"].savefig(PICTURES / "clusters.svg", metadata=METADATA)
+    plt.close(names["figure"])
 
 
 def main():
-    clusters()
     mpl.use("svg")
+    with plt.rc_context(STYLE):
+        clusters()
     for draw in (cosines, spectrum, words):
         for ink, suffix in (("black", ""), ("white", "-dark")):
             with plt.rc_context(STYLE | dict.fromkeys(INKED, ink)):
                 figure = draw(ink)
                 # Elsewhere than on these pages, the light one may stand on a dark ground.
                 ground = "white" if ink == "black" else "none"
-                kept = {"facecolor": ground, "metadata": {"Date": None, "Creator": None}}
-                figure.savefig(PICTURES / f"{draw.__name__}{suffix}.svg", **kept)
+                path = PICTURES / f"{draw.__name__}{suffix}.svg"
+                figure.savefig(path, facecolor=ground, metadata=METADATA)
                 plt.close(figure)
 
 
