@@ -34,7 +34,7 @@ def fifteen_lines(tokenizer, model, batch_size=32):
             tokens = tokenizer(batch, padding=True, truncation=True, return_tensors="pt")
             states = model(**tokens, output_hidden_states=True).hidden_states
             mask = tokens["attention_mask"].unsqueeze(-1)
-            states = (states[0] + states[-1]) / 2
+            states = (states[1] + states[-1]) / 2
             vectors.append((states * mask).sum(1) / mask.sum(1))
     vectors = torch.cat(vectors).double().numpy()
     mean, (U, values, _) = vectors.mean(0), np.linalg.svd(np.cov(vectors.T))

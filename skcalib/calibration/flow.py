@@ -17,7 +17,7 @@ from skcalib.base import FloatTransformer, VersionedState, from_scratch, warn
 from skcalib.calibration.strength import warn_of_massive_column
 from skcalib.compat import Interval, _fit_context, check_n_features
 from skcalib.inputs.vectors import check_vectors, checked_rows, warn_of_lengths
-from skcalib.process.devices import plain_torch, resolve_device
+from skcalib.process.devices import device_of_fitted, plain_torch, resolve_device
 
 if TYPE_CHECKING:
     import torch
@@ -330,11 +330,7 @@ class NormalizingFlow(
         """Return what a method of the network maps rows to, in their data type."""
         import torch
 
-        try:
-            device = resolve_device(self.device)
-        except ValueError as error:  # as where a pickle of a fit on a GPU is loaded without one
-            warn(f"{error} The CPU is used now.")
-            device = torch.device("cpu")
+        device = device_of_fitted(self.device)
         # A float64 fit stays in float64: float32 would round the mean that is subtracted.
         dtype = np.promote_types(X.dtype, self._dtype)
         dtype = X.dtype if device.type == "mps" else dtype

@@ -19,6 +19,7 @@ from skcalib.encoders.model.folder import CONFIG, ModelFiles, entries, locate
 from skcalib.encoders.recipe import LAYER_NAMES, POOLINGS, Recipe, recipe_for
 from skcalib.encoders.store import VectorStore
 from skcalib.inputs.texts import TextTransformer, as_texts
+from skcalib.process.devices import device_of_fitted
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.load import Backbone
@@ -90,7 +91,8 @@ class BertEncoder(WithMemory, TextTransformer):
         vectors: means weight each window by its tokens, "cls" weights all windows equally,
         "max" takes the maximum, and "last" is that of the last window.
     device : str, default="auto"
-        "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA if it works, otherwise the CPU.
+        "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA if it works, otherwise the CPU. A fitted
+        encoder is used on the CPU where its device is missing.
     dtype : {"float32", "bfloat16", "float16"}, default="float32"
         Precision of the forward pass. Hidden states are pooled in float32, and vectors are
         always float32.
@@ -313,7 +315,7 @@ class BertEncoder(WithMemory, TextTransformer):
         recipe = self._recipe
         files: ModelFiles | None = vars(self).get("_files")
         folder = files.folder if files else locate(self.model)
-        backbone = load(folder, self.device, recipe.dtype)
+        backbone = load(folder, str(device_of_fitted(self.device)), recipe.dtype)
         if backbone.fingerprint != recipe.fingerprint:
             raise ValueError(
                 f"The model {str(self.model)!r} has fingerprint {backbone.fingerprint[:12]}, "

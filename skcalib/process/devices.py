@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from skcalib.base import warn
 from skcalib.compat import forked_from_cuda
 
 if TYPE_CHECKING:
@@ -41,6 +42,20 @@ def resolve_device(device: str) -> torch.device:
         f"device={device!r} is not available: torch sees {n_gpus} CUDA devices here"
         f"{fork if forked_from_cuda() else ''}. Use 'auto' to use a GPU only if there is one."
     )
+
+
+def device_of_fitted(device: str) -> torch.device:
+    """Return the device of a fitted estimator, or the CPU, with a warning, where it is missing.
+
+    So a pickle of a fit on a GPU works on a machine without one.
+    """
+    import torch
+
+    try:
+        return resolve_device(device)
+    except ValueError as error:
+        warn(f"{error} The CPU is used now.")
+        return torch.device("cpu")
 
 
 @contextmanager

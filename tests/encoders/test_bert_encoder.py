@@ -290,6 +290,19 @@ def test_column_transformer_and_feature_union(tiny_bert, texts):
     assert len(union.get_feature_names_out()) == 32
 
 
+def test_a_pickle_needs_no_gpu_and_says_so(tiny_bert, texts, monkeypatch):
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    dumped = pickle.dumps(encoder.set_params(device="cuda"))  # as after a fit on a GPU
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    loaded = pickle.loads(dumped)
+    VECTORS.clear()
+    with pytest.warns(UserWarning, match=r"device='cuda' is not available.* The CPU is used"):
+        found = loaded.transform(texts)
+    assert_array_equal(found, loaded.set_params(device="cpu").transform(texts))
+    with pytest.raises(ValueError, match="device='cuda' is not available"):
+        loaded.set_params(device="cuda").fit(texts)
+
+
 @contextmanager
 def default_dtype(dtype):
     torch.set_default_dtype(dtype)

@@ -177,6 +177,31 @@ def test_a_model_of_unit_length_stays_one(last, normalized, texts, tmp_path):
     assert "`Normalizer()`" in (tmp_path / "model" / "README.md").read_text()
 
 
+@pytest.mark.parametrize("is_unit", [True, False])
+def test_a_whitening_goes_after_the_module_that_made_the_vectors_of_its_fit(
+    is_unit, normalized, texts
+):
+    modules = pytest.importorskip("sentence_transformers.models")
+    encoder = BertEncoder(normalized, normalize=is_unit)
+    whitening = Whitening(power="auto").fit(encoder.fit_transform(texts))
+    expected = normalize(whitening.transform(encoder.transform(texts)))
+    linear = whitening.linear_map()
+    dense = modules.Dense(*linear.projection.shape, activation_function=torch.nn.Identity())
+    dense.linear.weight.data = torch.tensor(linear.projection.T).float()
+    bias = linear.bias - linear.mean @ linear.projection
+    dense.linear.bias.data = torch.tensor(bias).float()
+    pooled = modules.Transformer(normalized), modules.Pooling(len(linear.mean), "mean")
+    calibrated = dense, modules.Normalize()
+    chains = {True: [*pooled, modules.Normalize(), *calibrated], False: [*pooled, *calibrated]}
+    found = {
+        place: package.SentenceTransformer(modules=chain, device="cpu").encode(texts)
+        for place, chain in chains.items()
+    }
+    assert_equal_vectors(found[is_unit], expected)
+    cosines = (found[not is_unit] * expected).sum(axis=1)
+    assert cosines.min() < 0.99  # and no error
+
+
 SMALL = {
     "hidden_size": 16,
     "num_hidden_layers": 3,
