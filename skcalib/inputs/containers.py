@@ -36,7 +36,8 @@ def checkable(X: Any) -> Any:
                 "X.reshape(1, -1) if it is one vector."
             )
         X = np.stack([*X]) if np.ndim(first) == 1 else X
-    for entry in [X] if isinstance(X, Mapping) else _first_row(X):
+    is_matrix = isinstance(X, np.ndarray) and X.ndim > 1
+    for entry in [X] if isinstance(X, Mapping) else () if is_matrix else _first_row(X):
         if isinstance(entry, Mapping | bytes) or np.ndim(entry):
             raise TypeError(
                 f"X has a {type(entry).__name__}, such as {entry!r:.40}; expected rows of "

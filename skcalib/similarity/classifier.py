@@ -38,6 +38,9 @@ EXAMPLES_OF_HALF_POWER = 4
 NEIGHBORS = 10  # whose mean smooths a text, at most
 # Of the texts without labels, where some may belong to no class: most of a log do belong.
 NEAREST_SHARE = 0.5
+# Texts without labels that may belong to no class, as a multiple of those that are rejected:
+# the nearest ones to classes of either kind are not told apart.
+DOUBTFUL = 2
 FOLDS = 10  # of texts that are judged by classes made without them
 NEAR = 0.9  # cosine of near-copies, after the mean of all texts is subtracted
 # Without labels; the best temperatures, of several sets and encoders, are about this.
@@ -103,20 +106,21 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
     texts and k classes n / (n + 100 k), and the smoothing n / (n + 10 k). A name counts as many
     labeled texts as the odds that labeled texts are nearest to the name of their class exceed
     those that they are nearest to one other text of it. So names that contradict the labels do
-    not count. A distinct text counts once, and no order
-    matters. With many labels, a logistic regression on the vectors of `encoder_` is better.
+    not count. A distinct text counts once, and no order matters. With many labels, a logistic
+    regression on the vectors of `encoder_` is better.
 
     **None of these.** Whether a text is `other` depends on two cosines before the calibration,
     which removes what distinguishes another domain: with the mean of the nearest class, and
-    with the nearest of the texts that classes are learned from. Each is standardized over the
-    fitted texts, and their mean counts. The fitted texts are judged in ten folds, each by
-    classes made without it, and the threshold is a rank of their values. With 100 texts or
-    more, and as many as this needs (230 for 1 %), the rate holds for this fit with a confidence
-    of 0.9, with fewer on average over fits; simulations keep it. Near-copies (a cosine of 0.9
-    or more after the mean is subtracted) count as one. Texts of a curated list are more similar
-    to each other than new ones are to them: in simulated lists of two groups of similar texts
-    for each class, 6 to 35 % of new texts were rejected for 5 %. Add texts of users, without
-    labels, to the fit: with 200 of them it was 2 to 9 %.
+    with the nearest text. Of the texts without labels, those that are least similar to classes,
+    twice the rate or half of all, are not compared, since they may belong to none. Each cosine
+    is standardized over the fitted texts, and their mean counts. The fitted texts are judged in
+    ten folds, each by classes made without it, and the threshold is a rank of their values.
+    With 100 texts or more, and as many as this needs (230 for 1 %), the rate holds for this fit
+    with a confidence of 0.9, with fewer on average over fits; simulations keep it. Near-copies
+    (a cosine of 0.9 or more after the mean is subtracted) count as one. Texts of a curated list
+    are more similar to each other than new ones are to them: in simulated lists of two groups
+    of similar texts for each class, 6 to 35 % of new texts were rejected for 5 %. Add texts of
+    users, without labels, to the fit: with 200 of them it was 2 to 9 %.
 
     **No content.** A text without content for the encoder (blank, only unknown tokens, or a
     zero vector) is left out of the fit, with a warning, and is similar to no class: `other`
@@ -208,7 +212,8 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         self.temperature_ = _temperature(pool, rows, codes, share)
         self.threshold_, self._other, self._scope = -np.inf, self.other, None
         if self.rejection_rate is not None:
-            self._fit_threshold(pool, raw[content], rows, codes)
+            likely = max(NEAREST_SHARE, 1 - DOUBTFUL * self.rejection_rate)
+            self._fit_threshold(pool, raw[content], rows, codes, likely)
         self._space, self.encoder_, self.smoothing_ = space, space.pipeline, pool.smoothing
         classes = np.array([*described])
         is_exact = classes.tolist() == [*described]  # not so where large integers were rounded
@@ -337,19 +342,24 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         return described
 
     def _fit_threshold(
-        self, pool: "_Pool", raw: np.ndarray, rows: np.ndarray, codes: np.ndarray
+        self,
+        pool: "_Pool",
+        raw: np.ndarray,
+        rows: np.ndarray,
+        codes: np.ndarray,
+        share: float,
     ) -> None:
         """Judge the texts by classes made without them, and find the threshold."""
         groups = _near_copies(pool.vectors)
         rank = self._rank(groups.max() + 1, ", near-copies once")
-        cosines = _cosines_left_out(pool, raw, groups, rows, codes)
+        cosines = _cosines_left_out(pool, raw, groups, rows, codes, share)
         cosines = cosines[np.unique(groups, return_index=True)[1]]  # a text of each group
         known = cosines[np.isfinite(cosines[:, 0])]  # which have a class to compare with
         deviation = known.std(axis=0)
         self._cosine_scale = known.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
         values = _standardized(cosines, *self._cosine_scale)
         self.threshold_ = float(np.partition(values, rank - 1)[rank - 1])
-        self._scope = _Scope.of(raw, pool.texts, rows, self.class_means_)
+        self._scope = _Scope.of(raw, pool.texts, rows, self.class_means_, share)
 
     def _rank(self, n: int, counted: str = "") -> int:
         """Return the rank of the value of n texts below which a text is rejected."""
@@ -511,22 +521,24 @@ class _Pool:
 
 @dataclass(frozen=True)
 class _Scope:
-    """The texts that classes are learned from, before the calibration, and their means.
-
-    A calibration removes what distinguishes another domain.
-    """
+    """Texts that likely belong to some class, before the calibration, and classes' means."""
 
     texts: np.ndarray  # (n_texts, d), unit vectors in float32
     means: np.ndarray  # (n_classes, d), as well, of classes that have texts
 
     @classmethod
     def of(
-        cls, raw: np.ndarray, texts: np.ndarray, rows: np.ndarray, means: np.ndarray
+        cls,
+        raw: np.ndarray,
+        texts: np.ndarray,
+        rows: np.ndarray,
+        means: np.ndarray,
+        share: float,
     ) -> Self:
-        """Keep the labeled ``rows``, and the other texts that are nearest to the classes."""
+        """Keep the labeled ``rows``, and the ``share`` of others nearest to the classes."""
         kept = np.ones(len(texts), bool)
         free = np.setdiff1d(np.arange(len(texts)), rows)
-        kept[free] = nearest_share(texts[free], means, NEAREST_SHARE)
+        kept[free] = nearest_share(texts[free], means, share)
         unit, codes = unit_vectors(raw[kept]), nearest_class(texts[kept], means)
         sums = sums_of(unit, codes, np.ones(len(unit)), len(means))
         return cls(unit, unit_vectors(sums[np.unique(codes)]))
@@ -595,6 +607,7 @@ def _cosines_left_out(
     groups: np.ndarray,
     rows: np.ndarray,
     codes: np.ndarray,
+    share: float,
 ) -> np.ndarray:
     """Return each text's cosines with a `_Scope` that was made without its group."""
     n, n_groups = len(groups), groups.max() + 1
@@ -610,7 +623,7 @@ def _cosines_left_out(
             of_fold = np.unique(of_fold, return_inverse=True)[1]
         if names is not None or stays.any():
             means = class_means(texts[kept], names, places, of_fold, NEAREST_SHARE)
-            scope = _Scope.of(raw[kept], texts[kept], places, means)
+            scope = _Scope.of(raw[kept], texts[kept], places, means, share)
             best[is_out] = scope.cosines(raw[is_out])
     return best
 
