@@ -5,7 +5,6 @@ import functools
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +18,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import TransformerTags, get_tags
 from sklearn.utils.validation import check_is_fitted
+
+from skcalib.compat import CallbackSupportMixin
 
 # Warnings skip frames in these files: packages, cached properties.
 INNER = (
@@ -48,14 +49,17 @@ TRUSTED_TYPES = [
 ]
 
 
-class VersionedState:
+class VersionedState(CallbackSupportMixin):
     """Mixin that refuses a pickle whose fitted attributes have another meaning.
 
     A class raises ``_state_version`` when that changes.
     """
 
     _state_version = 1
-    _learned: tuple[str, ...] = ()  # private attributes that `fit` learns, for `from_scratch`
+    # scikit-learn shows what a parameter does only beside a link to a site; there is none yet.
+    _doc_link_module = "skcalib"
+    _doc_link_template = "#{estimator_name}"
+    _learned: tuple[str, ...] = ()  # private attributes that `fit` learns, for `forget`
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -76,21 +80,6 @@ class VersionedState:
                 "skcalib release that wrote it, or fit and pickle it again."
             )
         self.__dict__.update(state)
-
-
-def from_scratch(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate ``fit``: drop the fitted attributes before it runs, and again after an error."""
-
-    @functools.wraps(fit)
-    def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
-        forget(self)
-        try:
-            return fit(self, *args, **kwargs)
-        except BaseException:
-            forget(self)
-            raise
-
-    return whole
 
 
 def forget(estimator: Any) -> None:
@@ -147,26 +136,10 @@ def is_fitted(estimator: Any) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def progress(
-    total: int | None, *, unit: str, desc: str, verbose: bool
-) -> Iterator[Callable[..., None]]:
-    """Show a progress bar if ``verbose``; ``total`` is None if unknown.
-
-    Yields a function ``advance(n, note)``, where n counts units of work.
-    """
-    if not verbose:
-        yield lambda n, note="": None
-        return
-    from tqdm.auto import tqdm
-
-    with tqdm(total=total, unit=unit, desc=desc) as bar:
-
-        def advance(n: int, note: str = "") -> None:
-            bar.set_postfix_str(note, refresh=not n)
-            bar.update(n)
-
-        yield advance
+def progress(total: int, *, unit: str, desc: str, verbose: bool | int) -> Any:
+    """Return a progress bar, which is shown if ``verbose``."""
+    module = import_module("tqdm.auto" if verbose else "tqdm")  # that of notebooks may warn
+    return module.tqdm(total=total, unit=unit, desc=desc, disable=not verbose)
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
@@ -183,6 +156,6 @@ def import_package(packages: str, module: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"The module {module} cannot be imported ({error}). Install it with: pip install "
-            f"{packages}"
+            f"The module {module} cannot be imported ({error}). Install what it needs: pip "
+            f"install {packages}"
         ) from error

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from inspect import ismodule
@@ -93,3 +94,43 @@ def test_every_public_name_exists_once(name):
     assert not [name for name in module.__all__ if not hasattr(module, name)]
     api = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
     assert not [name for name in {*module.__all__} - {"__version__"} if name not in api]
+
+
+def test_vectors_need_no_torch():
+    """Without torch, vectors are calibrated; texts and flows tell what to install."""
+    code = """
+import json, sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1:]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+import numpy as np
+from sklearn.base import clone
+import skcalib
+from skcalib import *
+
+X = np.random.default_rng(0).normal(size=(300, 16)) + 1
+whitened = Whitening(power="auto").fit_transform(X)
+NeighborSmoothing().fit_transform(X)
+SimilarityScale().fit(X).threshold(0.01)
+SearchEncoder().fit(X).kneighbors(X[:2])
+skcalib.metrics.isoscore(X)
+skcalib.monitoring.shift(X[:150], X[150:])
+TextEncoder(lambda texts: X[: len(texts)]).fit_transform(["a", "b"])
+errors = []
+for estimator, given in ((NormalizingFlow(), X), (BertEncoder("minilm"), ["a text"])):
+    repr(clone(estimator))
+    try:
+        estimator.fit(given)
+    except ImportError as error:
+        errors.append(str(error))
+print(json.dumps([whitened.shape, errors]))
+"""
+    shape, errors = _run(code, "torch", "transformers", "tokenizers", "safetensors")
+    assert shape == [300, 16]
+    assert len(errors) == 2
+    for error in errors:
+        assert re.search("No module named 'torch'.*pip install torch", error)

@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 from estimators import CASES, ESTIMATORS, FITTED, OF_VECTORS, VECTORS
+from sklearn.preprocessing import StandardScaler
 
 import skcalib
 from skcalib import TextEncoder
@@ -40,6 +41,16 @@ def test_missing_entries_and_texts_are_no_vectors(name, method):
         for column in (texts.tolist(), texts, pd.Series(texts), pd.DataFrame({"t": texts})):
             with pytest.raises(TypeError, match=r"Got texts, such as 'a'.*Put an encoder"):
                 use(column)
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_notebook_shows_what_each_parameter_does(name):
+    if "param-doc-description" not in StandardScaler()._repr_html_():
+        pytest.skip("scikit-learn 1.9 shows it")
+    estimator = CASES[name].make(TextEncoder(print))
+    shown = estimator._repr_html_()
+    for parameter in estimator.get_params(deep=False):
+        assert f'position-anchor: --doc-link-{parameter};">' in shown
 
 
 # Where and how vectors are computed: these act at once, and change no result.

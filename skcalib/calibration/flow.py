@@ -13,9 +13,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import FloatTransformer, VersionedState, from_scratch, warn
+from skcalib.base import FloatTransformer, VersionedState, import_package, warn
 from skcalib.calibration.strength import warn_of_massive_column
-from skcalib.compat import Interval, _fit_context, check_n_features
+from skcalib.callbacks import begin, fit_task
+from skcalib.compat import Interval, check_n_features
 from skcalib.inputs.vectors import check_vectors, checked_rows, warn_of_lengths
 from skcalib.process.devices import device_of_fitted, plain_torch, resolve_device
 
@@ -162,8 +163,7 @@ class NormalizingFlow(
         self.random_state = random_state
         self.verbose = verbose
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_task(prefer_skip_nested_validation=True, n_subtasks=None)
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train the flow on the rows of X.
 
@@ -193,13 +193,14 @@ class NormalizingFlow(
         UserWarning
             If X has fewer than 25 rows, or one column holds most of the variance.
         """
-        import torch
+        torch = import_package("torch", "torch")
 
         from skcalib.calibration.glow import Glow
-        from skcalib.calibration.training import train
+        from skcalib.calibration.training import train, weights_of
 
         device = resolve_device(self.device)
         X = checked_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
+        begin(self.max_epochs)
         # The training has its own generator, so that no other draw interferes.
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.RandomState(seed)
@@ -220,8 +221,7 @@ class NormalizingFlow(
             network = Glow(X.shape[1], **self.parameters_).to(getattr(torch, X.dtype.name))
             network.initialize(rng, mean, deviation)
             curve = train(network.to(device), X, rows, held_out, self, rng)
-            tensors = network.state_dict()
-            self.weights_ = {name: tensors[name].cpu().numpy().copy() for name in tensors}
+            self.weights_ = weights_of(network)
         self.loss_curve_ = [losses[0] for losses in curve]
         self.validation_curve_ = [losses[1] for losses in curve] if len(held_out) else None
         self.n_iter_ = len(curve)

@@ -8,8 +8,9 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, clone
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import FloatTransformer, VersionedState, from_scratch, warn
-from skcalib.compat import HasMethods, Interval, _fit_context
+from skcalib.base import FloatTransformer, VersionedState, warn
+from skcalib.callbacks import fit_task
+from skcalib.compat import HasMethods, Interval
 from skcalib.cosines import EQUAL, rows_in_memory, rows_near
 from skcalib.inputs.vectors import LAST_BIT, SCALED, checked_rows, unit_rows, warn_of_silent
 
@@ -99,8 +100,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         self.weight = weight
         self.neighbors = neighbors
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fit_task(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None) -> Self:
         """Keep the vectors of ``X`` as neighbors.
 

@@ -14,6 +14,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from skcalib.base import progress, warn
 from skcalib.calibration.glow import Glow
+from skcalib.callbacks import subtask
 from skcalib.process.threads import one_torch_thread
 
 # Of Adam, as in BERT-flow's code.
@@ -164,10 +165,17 @@ def train(
     curve: list[list[float]] = []
     best: tuple[float, Any] = math.inf, None  # loss of held-out rows, and the state
     state, n_batches = trainer.state, settings.max_epochs * trainer.n_steps
-    bar = progress(n_batches, unit="batch", desc="NormalizingFlow", verbose=settings.verbose)
-    with bar as advance:
-        while len(curve) < settings.max_epochs:
-            losses = [trainer.epoch(partial(advance, 1, f"epoch {len(curve) + 1}"))]
+    # Callbacks score rows that a fit holds out, or else all; a scorer insists on targets.
+    data = partial(X.take, held_out, axis=0) if len(held_out) else X
+    scored: dict[str, Any] = {"X": data, "y": data}
+    scored["reconstruction_attributes"] = lambda: {"weights_": weights_of(flow)}
+    shown = {"desc": "NormalizingFlow", "verbose": settings.verbose}
+    with progress(n_batches, unit="batch", **shown) as bar:
+        is_stopped = False
+        while len(curve) < settings.max_epochs and not is_stopped:
+            end = subtask("epoch")
+            bar.set_postfix_str(f"epoch {len(curve) + 1}", refresh=False)
+            losses = [trainer.epoch(bar.update)]
             if len(held_out):
                 losses.append(trainer.evaluate(held_out))
             if not np.isfinite(losses).all():
@@ -176,7 +184,13 @@ def train(
             curve.append(losses)
             if len(held_out) and losses[-1] < best[0]:
                 best = losses[-1], state.clone()
+            is_stopped = end(**scored)
     if best[1] is not None:
         state.copy_(best[1])
     trainer.warn_of_divergence()
     return curve
+
+
+def weights_of(flow: Glow) -> dict[str, np.ndarray]:
+    """Return a copy of all that a flow has learned."""
+    return {name: tensor.cpu().numpy().copy() for name, tensor in flow.state_dict().items()}

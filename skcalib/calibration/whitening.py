@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skcalib.base import FloatTransformer, VersionedState, from_scratch, warn
+from skcalib.base import FloatTransformer, VersionedState, warn
 from skcalib.calibration.map import LinearMap
 from skcalib.calibration.moments import Moments, rounding_error
 from skcalib.calibration.strength import (
@@ -23,6 +23,7 @@ from skcalib.calibration.strength import (
     warn_of_massive_column,
     warn_of_verdict,
 )
+from skcalib.callbacks import fit_task
 from skcalib.compat import (
     Interval,
     RealNotInt,
@@ -204,8 +205,7 @@ class Whitening(
         self.n_groups = n_groups
         self.shrinkage = shrinkage
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_task(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the whitening of the samples ``X``.
 

@@ -83,6 +83,7 @@ def run(options: argparse.Namespace) -> None:
         encoder = clone(plain).set_params(memory=memory, verbose=not options.quiet)
         if has_labels:
             codes = distinct([label_of[text] for text in sample])[1]
+            scored_rows(codes)  # or an error, before texts are encoded
             folds, kept = by_labels(encoder.fit_transform(sample), codes)
             sample = [sample[row] for row in kept]
         else:
@@ -109,24 +110,23 @@ def run(options: argparse.Namespace) -> None:
         print(f"\nWrote {options.save}. Load it with joblib.load({options.save!r}).")
 
 
-def by_labels(vectors: np.ndarray, codes: np.ndarray) -> tuple[list[Fold], np.ndarray]:
-    """Return folds by R-precision, each half of the texts in turn, and the rows scored.
+def scored_rows(codes: np.ndarray) -> list[np.ndarray]:
+    """Return the rows to score of each half: those with others of their label."""
+    halves = [np.arange(i, len(codes), 2) for i in (0, 1)]
+    scored = [rows[np.bincount(codes[rows])[codes[rows]] > 1] for rows in halves]
+    if (n := min(map(len, scored))) < FEWEST:
+        raise ValueError(
+            f"--labels: {n} of {len(codes) // 2} texts of a half have others with their label; "
+            f"expected {FEWEST} or more. Give more texts, or coarser labels."
+        )
+    return scored
 
-    Texts of a half without others of their label are left out.
-    """
-    folds, scored = [], []
-    for i in (0, 1):
-        rows = np.arange(i, len(codes), 2)
-        rows = rows[np.bincount(codes[rows])[codes[rows]] > 1]
-        if len(rows) < FEWEST:
-            raise ValueError(
-                f"--labels: {len(rows)} of {len(codes[i::2])} texts of a half have others with "
-                f"their label; expected {FEWEST} or more. Give more texts, or coarser labels."
-            )
-        score = partial(_precisions, vectors=vectors[rows], codes=codes[rows])
-        folds.append((vectors[1 - i :: 2], score))
-        scored.append(rows)
-    return folds, np.concatenate(scored)
+
+def by_labels(vectors: np.ndarray, codes: np.ndarray) -> tuple[list[Fold], np.ndarray]:
+    """Return folds by R-precision, each half of the texts in turn, and the rows scored."""
+    scored = scored_rows(codes)
+    scores = [partial(_precisions, vectors=vectors[rows], codes=codes[rows]) for rows in scored]
+    return [(vectors[1::2], scores[0]), (vectors[::2], scores[1])], np.concatenate(scored)
 
 
 def _precisions(fitted: Any, vectors: np.ndarray, codes: np.ndarray) -> Scores:
@@ -170,7 +170,7 @@ def steps_for(
     if n_groups is not None:
         steps[f"{n_groups} groups"] = [Whitening(power="auto", n_groups=n_groups)]
     if by_labels:
-        for name in ("the default", f"{n_groups} groups"):
+        for name in [*steps][2:]:  # those after the mean subtracted
             steps[f"{name}, smoothed"] = [*steps[name], NeighborSmoothing()]
     return steps
 
@@ -210,7 +210,7 @@ def recommended(rows: list[Row]) -> Row:
 
 def _advice(best: Row, rows: list[Row], n: int) -> str:
     if best is rows[0]:
-        return f"No step gains beyond chance on {n} texts: keep raw vectors."
+        return f"No gain on {n} texts is beyond chance: keep raw vectors, or give more texts."
     is_first = best.score == max(row.score for row in rows)
     which = "the best" if is_first else "the best that is not by chance"
-    return f"On {n} texts {best.name} is {which}: {best.gain}."
+    return f"{best.name!r} is {which} on {n} texts: {best.gain} above raw vectors."

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import from_scratch, warn
-from skcalib.compat import Interval, StrOptions, _fit_context
+from skcalib.base import import_package, warn
+from skcalib.callbacks import fit_task
+from skcalib.compat import Interval, StrOptions
 from skcalib.encoders.lookup import WithMemory, vectors_of
 from skcalib.encoders.model.declared import declared, wants_prompt
 from skcalib.encoders.model.folder import CONFIG, ModelFiles, entries, locate
 from skcalib.encoders.recipe import LAYER_NAMES, POOLINGS, Recipe, recipe_for
 from skcalib.encoders.store import VectorStore
-from skcalib.inputs.texts import TextTransformer, as_texts
+from skcalib.inputs.texts import as_texts
 from skcalib.process.devices import device_of_fitted
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def _of_recipe(name: str, doc: str) -> Any:
     return property(entry, doc=doc)
 
 
-class BertEncoder(WithMemory, TextTransformer):
+class BertEncoder(WithMemory):
     """Encode texts as vectors with a frozen BERT-like model.
 
     The hidden states of the chosen layers are pooled over the tokens of each text. `fit` trains
@@ -213,8 +214,7 @@ class BertEncoder(WithMemory, TextTransformer):
         self.memory = memory
         self.verbose = verbose
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_task(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
         """Check texts and parameters against the model, and remember the model.
 
@@ -237,8 +237,7 @@ class BertEncoder(WithMemory, TextTransformer):
             If an entry of `X` is not a text, or a parameter does not fit the model.
         """
         as_texts(X)  # for its errors
-        from skcalib.encoders.model.load import load
-
+        load = import_package("torch transformers", "skcalib.encoders.model.load").load
         folder = locate(self.model)
         config = entries(folder, CONFIG)
         shipped = declared(folder)

@@ -15,9 +15,10 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from skcalib.base import is_fitted, progress
+from skcalib.callbacks import begin_texts, count_texts, fit_task
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store import Vectors, VectorStore, turn
-from skcalib.inputs.texts import distinct
+from skcalib.inputs.texts import TextTransformer, as_texts, distinct
 from skcalib.process import caches
 
 # Number of texts that are read, looked up on disk, tokenized and sorted together: enough for
@@ -56,10 +57,17 @@ def noting_content() -> Iterator[dict[str, bool]]:
         _notes.reset(token)
 
 
-class WithMemory:
-    """Mixin of an encoder with a parameter ``memory``; if it is fitted, its pickle has none."""
+class WithMemory(TextTransformer):
+    """Base of an encoder with a parameter ``memory``; if it is fitted, its pickle has none."""
 
     memory: Any
+
+    @fit_task(prefer_skip_nested_validation=True, n_subtasks=None)
+    def fit_transform(self, X: Any, y: None = None) -> Any:
+        """Fit, and return the vectors of `transform`; each hundredth of the texts is a task."""
+        texts = as_texts(X)
+        begin_texts(len(texts))
+        return self.fit(texts).transform(texts)
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
@@ -199,8 +207,8 @@ def vectors_of(
     if memory is not None:
         store = memory if isinstance(memory, VectorStore) else VectorStore(memory)
         opened = closing(Disk(store, model))
-    bar = progress(len(texts), unit="text", desc="encode", verbose=bool(verbose))
-    with bar as advance, opened as source, closing(recall(unique, source)) as batches:
+    shown = progress(len(texts), unit="text", desc="encode", verbose=verbose)
+    with shown as bar, opened as source, closing(recall(unique, source)) as batches:
         for rows, slots, numbers in batches:
             merged = merge(slots)
             if not len(vectors):
@@ -208,7 +216,8 @@ def vectors_of(
             elif merged.dtype.itemsize > vectors.itemsize:  # a model that answers in both
                 vectors = vectors.astype(merged.dtype)
             vectors[rows], counts[rows] = merged, numbers
-            advance(int(times[rows].sum()))
+            bar.update(n := int(times[rows].sum()))
+            count_texts(n)
     _, own, unknown, _ = counts.T
     has_content = (unknown < own) | (own == 0)
     if (notes := _notes.get()) is not None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import chain
 from typing import Any
 
@@ -13,6 +14,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_array
 
 from skcalib.base import is_fitted
+from skcalib.callbacks import part_task
 from skcalib.encoders.bert_encoder import BertEncoder
 from skcalib.encoders.lookup import noting_content
 from skcalib.encoders.model.declared import declared
@@ -93,7 +95,8 @@ def encode(
     unique, index = distinct(texts)
     silent = np.zeros(len(unique), bool)
     output: Any = unique
-    with noting_content() as has_content:
+    task: Any = part_task("encode", n_subtasks=len(_flat(encoder))) if fit else nullcontext()
+    with noting_content() as has_content, task:
         for output in _outputs(encoder, unique, fit=fit):
             if issparse(output):
                 silent |= np.diff(output.tocsr().indptr) == 0
@@ -127,10 +130,13 @@ def _outputs(encoder: Any, X: Any, *, fit: bool) -> Iterator[Any]:
             X = last
         return
     if fit and hasattr(encoder, "fit_transform"):
-        yield encoder.fit_transform(X)
+        with part_task("fit-transform", encoder):
+            X = encoder.fit_transform(X)
+        yield X
         return
     if fit:
-        encoder.fit(X, None)
+        with part_task("fit", encoder):
+            encoder.fit(X, None)
     elif hasattr(X, "columns") and not hasattr(encoder, "feature_names_in_"):
         X = np.asarray(X)  # a step that was fitted without names gets none
     if hasattr(encoder, "best_estimator_"):  # of a search

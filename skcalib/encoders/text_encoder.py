@@ -13,15 +13,15 @@ import numpy as np
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import from_scratch
-from skcalib.compat import HasMethods, Interval, _fit_context
+from skcalib.callbacks import fit_task
+from skcalib.compat import HasMethods, Interval
 from skcalib.encoders.lookup import Model, Records, WithMemory, vectors_of
 from skcalib.encoders.recipe import Slots
 from skcalib.encoders.store import VectorStore
-from skcalib.inputs.texts import TextTransformer, as_texts
+from skcalib.inputs.texts import as_texts
 
 
-class TextEncoder(WithMemory, TextTransformer):
+class TextEncoder(WithMemory):
     """Encode texts with a model of another library, or with a function such as an API call.
 
     The model is assumed to be frozen. An encoder and its clones share it and call it once for
@@ -99,14 +99,15 @@ class TextEncoder(WithMemory, TextTransformer):
         twin._shared = copy.copy(self._text_model())  # with a batch size of its own
         if hasattr(self, "_sklearn_output_config"):
             twin._sklearn_output_config = copy.copy(self._sklearn_output_config)
+        if hasattr(self, "_skl_callbacks"):
+            twin._skl_callbacks = self._skl_callbacks
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         return {key: value for key, value in state.items() if key != "_shared"}
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_task(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: None = None) -> Self:
         """Check the texts, and learn the width of the vectors from the first text.
 

@@ -99,11 +99,12 @@ def evaluate_labeled(
         )
     fit_on = texts if fit_on is None else as_texts(fit_on, "fit_on")
     values = np.empty((len(encoders), len(columns)))
-    with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
+    with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as bar:
         for row, (name, one) in enumerate(encoders.items()):
             vectors = unit_rows(encoded(fitted_on(one, fit_on), texts))[0]
             values[row] = [SCORES[score](vectors, codes, random_state) for score in columns]
-            advance(1, name)
+            bar.set_postfix_str(name)
+            bar.update()
     return ScoreTable(tuple(encoders), columns, 100 * values)
 
 

@@ -4,7 +4,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.metrics.pairwise import check_pairwise_arrays
 
@@ -115,7 +115,7 @@ def evaluate_retrieval(
     documents, row_of = [*named.values()], {name: row for row, name in enumerate(named)}
     fit_on = documents if fit_on is None else as_texts(fit_on, "fit_on")
     scores = np.empty((len(encoders), len(COLUMNS), len(queries)))
-    with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as advance:
+    with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as bar:
         for i, (name, candidate) in enumerate(encoders.items()):
             of_documents, of_queries = _fitted_sides(candidate, fit_on)
             ranked = _ranked(
@@ -124,7 +124,8 @@ def evaluate_retrieval(
                 itself,
             )
             scores[i] = _measures(ranked, row_of, grades).T
-            advance(1, name)
+            bar.set_postfix_str(name)
+            bar.update()
     alike = near_duplicates(queries)
     if 2 * len({*alike}) <= len(queries):
         note += (
@@ -184,7 +185,7 @@ def _ranked(queries: Any, documents: Any, itself: np.ndarray) -> np.ndarray:
     sparse = None
     if isinstance(queries, tuple):
         (queries, sparse), (documents, words) = queries, documents
-        queries, by_term = queries.astype(np.float64), csr_matrix(words.T)
+        queries, by_term = queries.astype(np.float64), csr_array(words.T)
     queries, documents = check_pairwise_arrays(queries, documents)
     k = min(DEPTH, len(documents))
     ranked = np.empty((len(queries), k), np.intp)

@@ -105,7 +105,7 @@ def evaluate_sts(
     benchmarks = {task: _load(task, data_home, aggregate) for task in tasks}
     texts = _texts_by_task(fit_on, list(benchmarks), data_home)
     scores = np.empty((len(encoders), len(benchmarks)))
-    with progress(scores.size, unit="score", desc="evaluate", verbose=verbose) as advance:
+    with progress(scores.size, unit="score", desc="evaluate", verbose=verbose) as bar:
         for i, (name, candidate) in enumerate(encoders.items()):
             model, seen = _bi_encoder(candidate), None
             for j, (task, sts) in enumerate(benchmarks.items()):
@@ -115,7 +115,8 @@ def evaluate_sts(
                 scores[i, j] = 100 * aggregate_subsets(
                     sts.target, similarity, sts.subset, aggregate
                 )
-                advance(1, f"{name}, {task}")
+                bar.set_postfix_str(f"{name}, {task}")
+                bar.update()
     return ScoreTable(
         rows=tuple(encoders),
         columns=(*benchmarks, "average"),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from sklearn.base import clone
 
+from skcalib.callbacks import part_task
 from skcalib.compat import check_params
 from skcalib.encoders.bert_encoder import BertEncoder, backbone_of
 from skcalib.encoders.pipelines import as_encoder
@@ -54,13 +55,12 @@ class AsGiven:
         """Do nothing: the encoder itself may keep vectors."""
         return nullcontext()
 
-    def fitted(self, state: State, texts: Sequence[str]) -> Any:
-        """Return an encoder fitted on texts; a ``FrozenEstimator`` stays as it is."""
-        return clone(self._encoder).fit(texts, None)
+    def at(self, state: State, texts: Sequence[str]) -> Any:
+        """Return an encoder to fit on texts; a ``FrozenEstimator`` stays as it is."""
+        return clone(self._encoder)
 
-    def finished(self, encoder: Any) -> Any:
-        """Return the fitted encoder."""
-        return encoder
+    def finish(self, encoder: Any) -> None:
+        """Do nothing: the encoder has its parameters."""
 
 
 class HiddenStates:
@@ -98,22 +98,23 @@ class HiddenStates:
         with folder_for(self._encoder.memory) as store:
             self._search = clone(self._encoder).set_params(memory=store)
             self._kept = set(texts)
-            with quiet():
+            with quiet(), part_task("encode", n_subtasks=len(self._prompts)):
                 for prompt in self._prompts:
-                    state = self.states[0]._replace(prompt=prompt)
-                    _at(state, self._search).fit_transform(texts)
+                    encoder = _at(self.states[0]._replace(prompt=prompt), self._search)
+                    with part_task("encode-prompt", encoder):
+                        encoder.fit_transform(texts)
             self._search.set_params(verbose=False)  # from now on, it only reads
             yield
 
-    def fitted(self, state: State, texts: Sequence[str]) -> BertEncoder:
-        """Return a fitted encoder in this state, for these texts."""
+    def at(self, state: State, texts: Sequence[str]) -> BertEncoder:
+        """Return an encoder in this state, to fit on these texts."""
         # All layers of many more texts would fill the temporary folder.
         of_search = self._kept.issuperset(texts)
-        return _at(state, self._search if of_search else self._encoder).fit(list(texts))
+        return _at(state, self._search if of_search else self._encoder)
 
-    def finished(self, encoder: BertEncoder) -> BertEncoder:
-        """Return the fitted encoder with the parameters of the given one."""
-        return encoder.set_params(**self._given)
+    def finish(self, encoder: BertEncoder) -> None:
+        """Give a fitted encoder the parameters of the given one."""
+        encoder.set_params(**self._given)
 
 
 def states_of(encoder: Any, pooling: Any, layers: Any, prompt: Any) -> AsGiven | HiddenStates:

@@ -10,6 +10,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_consistent_length
 
 from skcalib.calibration.whitening import Whitening
+from skcalib.callbacks import part_task, subtask
 from skcalib.encoders.pipelines import encoded
 from skcalib.model_selection.encoders import AsGiven, HiddenStates, State
 from skcalib.model_selection.self_retrieval import FEWEST_TEXTS
@@ -65,17 +66,21 @@ def scored(
 ) -> list[Scored]:
     """Score each candidate in each state on views of each half, by a fit on the other half."""
     rows = []
-    for state in encoders.states:
-        folds = [_fold(encoders, state, *pair) for pair in (halves, halves[::-1])]
-        neutral = [Whitening(power="auto").fit(fit_on) for *_, fit_on in folds]
-        is_raw_output = any(whitening.power_ > 0 for whitening in neutral)
-        rows += [Scored(state, c, _ranks(folds, c), is_raw_output) for c in candidates]
+    with part_task("compare", n_subtasks=len(encoders.states) * len(candidates)):
+        for state in encoders.states:
+            folds = [_fold(encoders, state, *pair) for pair in (halves, halves[::-1])]
+            neutral = [Whitening(power="auto").fit(fit_on) for *_, fit_on in folds]
+            is_raw_output = any(whitening.power_ > 0 for whitening in neutral)
+            for candidate in candidates:
+                end = subtask("candidate")
+                rows.append(Scored(state, candidate, _ranks(folds, candidate), is_raw_output))
+                end()
     return rows
 
 
 def _fold(encoders: AsGiven | HiddenStates, state: State, views: Views, others: Views) -> Fold:
     """Return views, their vectors, and those of the other texts, which the fit may see."""
-    encoder = encoders.fitted(state, others.sample)
+    encoder = encoders.at(state, others.sample).fit(others.sample, None)
     fit_on = encoded(encoder, others.sample)
     if np.allclose(fit_on, fit_on[0], atol=1e-5 * np.abs(fit_on).max()):
         raise ValueError(

@@ -8,10 +8,11 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import CalibratorTags, from_scratch
+from skcalib.base import CalibratorTags
 from skcalib.calibration.neighbors import NeighborSmoothing
 from skcalib.calibration.whitening import Whitening
-from skcalib.compat import Interval, StrOptions, _fit_context
+from skcalib.callbacks import fit_task, part_task
+from skcalib.compat import Interval, StrOptions
 from skcalib.inputs.texts import TextTransformer, distinct_texts
 from skcalib.model_selection.encoders import quiet, states_of
 from skcalib.model_selection.scores import Candidate, Scored, choose, results_of, scored
@@ -168,8 +169,7 @@ class CalibrationSearch(TextTransformer):
         self.n_texts = n_texts
         self.random_state = random_state
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fit_task(prefer_skip_nested_validation=False, n_subtasks=3)
     def fit(self, X: Any, y: None = None) -> Self:
         """Choose, and fit the chosen pipeline on all texts.
 
@@ -214,10 +214,12 @@ class CalibrationSearch(TextTransformer):
                 rows = [chosen := Scored(encoders.states[0], candidates[1])]
                 why = "too few texts have six words" if has_choice else "there is nothing else"
                 reason = f"{chosen} follows from {determined_by}; {why} to compare."
-            encoder = encoders.fitted(chosen.state, texts)
-            vectors = encoder.transform(texts)
-            steps = self._fitted_steps(chosen.candidate.calibrator, vectors)
-        self.best_estimator_ = Pipeline([("encode", encoders.finished(encoder)), *steps])
+            encoder = encoders.at(chosen.state, texts)
+            best = self._pipeline(encoder, chosen.candidate.calibrator)
+            with part_task("fit-best", best):
+                best.fit(texts)
+        encoders.finish(encoder)
+        self.best_estimator_ = best
         self.best_index_, self.cv_results_ = rows.index(chosen), results_of(rows)
         self.reason_, self.n_texts_ = reason, len(sample)
         with quiet():
@@ -262,12 +264,12 @@ class CalibrationSearch(TextTransformer):
         params = {"n_texts": self.n_texts, "random_state": self.random_state}
         return views_of(texts, required, **params).sample
 
-    def _fitted_steps(self, calibrator: Any, vectors: Any) -> list[Any]:
-        """Return the fitted steps after the encoder."""
-        steps = [("calibrate", clone(calibrator, safe=False))]
+    def _pipeline(self, encoder: Any, calibrator: Any) -> Pipeline:
+        """Return the pipeline to fit."""
+        steps = [("encode", encoder), ("calibrate", clone(calibrator, safe=False))]
         if TASKS[self.task].smooths:
             steps.append(("smooth", NeighborSmoothing()))
-        return Pipeline(steps).fit(vectors).steps
+        return Pipeline(steps)
 
 
 def check_candidates(candidates: Any) -> None:

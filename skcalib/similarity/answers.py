@@ -7,14 +7,15 @@ from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, clone
 from sklearn.preprocessing import normalize
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skcalib.base import VersionedState, from_scratch, warn
-from skcalib.compat import Interval, _fit_context, check_params
+from skcalib.base import VersionedState, warn
+from skcalib.callbacks import fit_task, part_task
+from skcalib.compat import Interval, _fit_context
 from skcalib.cosines import nearest
 from skcalib.inputs.labels import is_missing, plain
 from skcalib.inputs.texts import TextInput, as_texts, distinct
@@ -120,7 +121,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
     }
     # Data of the fit, which no pipeline passes on.
     __metadata_request__fit = {"unanswerable": UNUSED, "queries": UNUSED}
-    _state_version = 11
+    _state_version = 12
 
     threshold_: float
 
@@ -128,8 +129,7 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
         self.encoder = encoder
         self.false_positive_rate = false_positive_rate
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fit_task(prefer_skip_nested_validation=False, n_subtasks=1)
     def fit(self, X: Any, y: Any, *, queries: Any = None, unanswerable: Any = None) -> Self:
         """Store questions with their answers, and find the threshold.
 
@@ -163,8 +163,8 @@ class NearestAnswer(TextInput, VersionedState, BaseEstimator):
             queries = [text for text in as_texts(queries, "queries") if text not in left_out]
         search = self.encoder
         search = clone(search) if isinstance(search, SearchEncoder) else SearchEncoder(search)
-        check_params(search)
-        unit = search._fit([*stored], queries or None)
+        with part_task("fit-search", search):
+            unit = search._fit([*stored], queries=queries or None)
         space = search._documents
         if calibrates(space.encoder) and not space.is_frozen:
             warn(
@@ -419,12 +419,12 @@ def _numbered(answers: list[Any]) -> np.ndarray:
 def _by_answers(search: SearchEncoder, codes: np.ndarray) -> SearchEncoder:
     """Return a search whose documents are moved halfway to the mean of their code."""
     shares = 1 / np.bincount(codes)[codes]
-    mean = csr_matrix((shares.astype(np.float32), (codes, np.arange(len(codes)))))
+    mean = csr_array((shares.astype(np.float32), (codes, np.arange(len(codes)))))
     search = copy(search)
     search.vectors_ = normalize(search.vectors_ + (mean @ search.vectors_)[codes])
-    if search.words_ is not None:
-        words = csr_matrix(search.words_)
-        search._by_term = csr_matrix(normalize(words + (mean @ words)[codes]).T)
+    if search._by_term is not None:
+        words = csr_array(search._by_term.T)
+        search._by_term = csr_array(normalize(words + (mean @ words)[codes]).T)
     return search
 
 

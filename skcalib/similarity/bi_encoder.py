@@ -7,8 +7,8 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import VersionedState, from_scratch
-from skcalib.compat import _fit_context
+from skcalib.base import VersionedState
+from skcalib.callbacks import fit_task, part_task
 from skcalib.cosines import of_pairs
 from skcalib.encoders.pipelines import as_encoder
 from skcalib.inputs.containers import refuse_rows
@@ -67,8 +67,7 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
     def __init__(self, encoder: Any) -> None:
         self.encoder = encoder
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fit_task(prefer_skip_nested_validation=False, n_subtasks=1)
     def fit(self, X: Any, y: None = None) -> Self:
         """Fit the encoder on the distinct texts of ``X``.
 
@@ -85,7 +84,9 @@ class BiEncoder(TextInput, VersionedState, BaseEstimator):
         """
         advice = "Pass pairs of texts as fit(list(zip(sentences1, sentences2)))."
         refuse_rows(self, y, advice)
-        self.encoder_ = clone(as_encoder(self.encoder)).fit(distinct_texts(X), None)
+        self.encoder_ = clone(as_encoder(self.encoder))
+        with part_task("fit-encoder", self.encoder_):
+            self.encoder_.fit(distinct_texts(X), None)
         return self
 
     def predict(self, X: Any) -> np.ndarray:

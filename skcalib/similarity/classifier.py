@@ -9,16 +9,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skcalib.base import VersionedState, from_scratch, warn
+from skcalib.base import VersionedState, warn
 from skcalib.calibration.neighbors import NeighborSmoothing, smoothed
-from skcalib.compat import Interval, _fit_context
+from skcalib.callbacks import fit_task
+from skcalib.compat import Interval
 from skcalib.cosines import EQUAL, above, nearest, nearness
 from skcalib.inputs.labels import labels_of, plain
 from skcalib.inputs.texts import TextInput, as_texts, distinct_sorted
@@ -164,8 +165,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         self.rejection_rate = rejection_rate
         self.other = other
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fit_task(prefer_skip_nested_validation=False, n_subtasks=1)
     def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
         """Learn the classes from texts, most of them without labels.
 
@@ -596,7 +596,7 @@ def _near_copies(vectors: np.ndarray) -> np.ndarray:
     unit = unit_rows(vectors - vectors.mean(axis=0))[0].astype(np.float32)
     groups, n = np.arange(len(unit)), len(unit)
     for i, j, _ in above(unit, NEAR):  # one block after the other, as copies make many pairs
-        pairs = csr_matrix((np.ones(len(i)), (groups[i], groups[j])), shape=(n, n))
+        pairs = csr_array((np.ones(len(i)), (groups[i], groups[j])), shape=(n, n))
         groups = connected_components(pairs, directed=False)[1][groups]
     return np.unique(groups, return_inverse=True)[1] if groups.any() else np.arange(n)
 

@@ -4,13 +4,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer, TfidfVectorizer
 
 PIECES: dict[str, Any] = {"analyzer": "char_wb", "ngram_range": (2, 4), "dtype": np.float32}
 
 
-def fit_n_grams(texts: list[str]) -> tuple[TfidfVectorizer, csr_matrix]:
+def fit_n_grams(texts: list[str]) -> tuple[TfidfVectorizer, csr_array]:
     """Fit a ``TfidfVectorizer``, and return it with the vectors of the texts, float32.
 
     These are those of ``fit_transform``, but each distinct word is cut once, not wherever it
@@ -24,10 +24,10 @@ def fit_n_grams(texts: list[str]) -> tuple[TfidfVectorizer, csr_matrix]:
     tfidf = TfidfTransformer(sublinear_tf=True).fit(counts)
     vectorizer = TfidfVectorizer(sublinear_tf=True, **PIECES)
     vectorizer.vocabulary_, vectorizer.idf_ = pieces.vocabulary_, tfidf.idf_
-    return vectorizer, csr_matrix(tfidf.transform(counts, copy=False))
+    return vectorizer, csr_array(tfidf.transform(counts, copy=False))
 
 
-def sparse_products(queries: csr_matrix, by_term: csr_matrix) -> np.ndarray:
+def sparse_products(queries: csr_array, by_term: csr_array) -> np.ndarray:
     """Return the inner products of sparse queries, (n, n_terms), with sparse documents.
 
     ``by_term`` of shape (n_terms, n_documents) has the documents of each term. Only those of a

@@ -19,8 +19,9 @@ from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import VersionedState, from_scratch, warn
-from skcalib.compat import Interval, StrOptions, _fit_context, validate_params
+from skcalib.base import VersionedState, warn
+from skcalib.callbacks import fit_task, part_task
+from skcalib.compat import Interval, StrOptions, validate_params
 from skcalib.cosines import SLACK, best_of_others
 from skcalib.encoders.pipelines import as_encoder, before_calibration
 from skcalib.inputs.containers import first_text, refuse_rows
@@ -120,8 +121,7 @@ class SimilarityScale(VersionedState, BaseEstimator):
         self.encoder = encoder
         self.n_pairs = n_pairs
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_task(prefer_skip_nested_validation=True, n_subtasks=1)
     def fit(self, X: Any, y: Any = None, *, unanswerable: Any = None) -> Self:
         """Count the similarities of pairs of texts.
 
@@ -171,12 +171,14 @@ class SimilarityScale(VersionedState, BaseEstimator):
         if encoder is not None and first_text(X) is not None:
             self._is_of_texts = True
             texts = distinct_texts(X)
-            self.encoder_ = encoder.fit(texts, None)  # a FrozenEstimator wants a y
+            with part_task("fit-encoder", encoder):
+                self.encoder_ = encoder.fit(texts, None)  # a FrozenEstimator wants a y
             first, calibration = before_calibration(encoder, texts[0])
             return _distinct_content(vectors_of(first, texts), texts, least=2), calibration
         X = checked_rows(self, X, reset=True, ensure_min_samples=2)
         rows = _distinct_content(X, least=2)
-        self.encoder_ = None if encoder is None else encoder.fit(rows, None)
+        with part_task("fit-encoder", encoder):
+            self.encoder_ = None if encoder is None else encoder.fit(rows, None)
         return rows, encoder
 
     def _rows_of_queries(self, queries: Any) -> np.ndarray:

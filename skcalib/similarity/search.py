@@ -7,15 +7,16 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.sparse import csr_matrix, diags, hstack
+from scipy.sparse import csr_array, diags_array, hstack
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.utils import check_scalar, gen_batches
 from sklearn.utils.validation import check_is_fitted
 
-from skcalib.base import VersionedState, from_scratch, warn
-from skcalib.compat import Interval, _fit_context
+from skcalib.base import VersionedState, warn
+from skcalib.callbacks import fit_task
+from skcalib.compat import Interval, as_sparse_interface
 from skcalib.cosines import largest, rows_in_memory
 from skcalib.encoders.pipelines import (
     after_query_encoder,
@@ -43,7 +44,7 @@ class DenseSparse(NamedTuple):
     """Two vectors of each text. A score is the sum of their inner products."""
 
     dense: np.ndarray  # (n_texts, d), float32
-    sparse: csr_matrix | None  # (n_texts, n_terms), float32; None if vectors are compared alone
+    sparse: Any  # (n_texts, n_terms), float32; None if vectors are compared alone
 
 
 class SearchEncoder(TextInput, VersionedState, BaseEstimator):
@@ -125,7 +126,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         "query_encoder": "no_validation",
         "lexical_weight": [Interval(Real, 0, None, closed="left")],
     }
-    _state_version = 12
+    _state_version = 13
 
     def __init__(
         self,
@@ -138,8 +139,6 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         self.query_encoder = query_encoder
         self.lexical_weight = lexical_weight
 
-    @from_scratch
-    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None, *, queries: Any = None) -> Self:
         """Learn both means and the pieces of words, and keep the documents.
 
@@ -157,13 +156,14 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         -------
         self : SearchEncoder
         """
-        advice = "Pass a sample of queries by name: fit(documents, queries=past_queries)."
-        refuse_rows(self, y, advice)
-        self._fit(X, queries)
+        self._fit(X, y, queries=queries)
         return self
 
-    def _fit(self, X: Any, queries: Any) -> np.ndarray:
+    @fit_task(prefer_skip_nested_validation=False, n_subtasks=2)
+    def _fit(self, X: Any, y: Any = None, *, queries: Any = None) -> np.ndarray:
         """Fit, and return the unit vectors of the documents."""
+        advice = "Pass a sample of queries by name: fit(documents, queries=past_queries)."
+        refuse_rows(self, y, advice)
         if self.encoder is None and self.query_encoder is not None:
             raise ValueError(
                 "SearchEncoder got a query_encoder but no encoder; expected both, or neither. "
@@ -188,7 +188,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         self.vectorizer_, self._by_term = None, None
         if texts is not None and self.lexical_weight > 0:
             self.vectorizer_, words = fit_n_grams(texts)
-            self._by_term = csr_matrix(_only(has_content, words).T)
+            self._by_term = csr_array(_only(has_content, words).T)
         self.vectors_ = shifted(unit, self.document_shift_)
         self._is_found: np.ndarray = has_content
         return unit
@@ -209,12 +209,12 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         unit, texts = self._documents.unit_of(self, X, warns=True)
         return self._append(*self._as_documents(unit, texts))
 
-    def _append(self, dense: np.ndarray, sparse: csr_matrix | None) -> np.ndarray:
+    def _append(self, dense: np.ndarray, sparse: Any) -> np.ndarray:
         """Append encoded documents, and return their rows."""
         first = len(self.vectors_)
         self.vectors_ = np.vstack([self.vectors_, dense])
         if sparse is not None:
-            self._by_term = hstack([self._by_term, csr_matrix(sparse.T)], format="csr")
+            self._by_term = hstack([self._by_term, csr_array(sparse.T)], format="csr")
         self._is_found = np.concatenate([self._is_found, dense.any(axis=1)])
         return np.arange(first, len(self.vectors_))
 
@@ -241,7 +241,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         is_found[rows.astype(int)] = False
         self.vectors_ = np.where(is_found[:, None], self.vectors_, np.float32(0))
         if self._by_term is not None:
-            self._by_term = csr_matrix(_only(is_found, self._by_term.T).T)
+            self._by_term = csr_array(_only(is_found, self._by_term.T).T)
         self._is_found = is_found
         return self
 
@@ -276,7 +276,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         -------
         dense : ndarray of shape (n_documents, d), float32
             Of unit length, or zero for documents without content.
-        sparse : csr_matrix of shape (n_documents, n_terms), float32
+        sparse : csr_matrix or csr_array of shape (n_documents, n_terms), float32
             Of unit length, or zero without known pieces of words. If only vectors are compared,
             `dense` is returned alone, not as a pair.
         """
@@ -295,7 +295,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
         -------
         dense : ndarray of shape (n_queries, d), float32
             Of unit length, or zero for queries without content.
-        sparse : csr_matrix of shape (n_queries, n_terms), float32
+        sparse : csr_matrix or csr_array of shape (n_queries, n_terms), float32
             Of the length `lexical_weight`, or zero without known pieces of words, so that a
             score is the sum of both inner products. Left out as in `encode_document`.
         """
@@ -307,7 +307,7 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
     def words_(self) -> Any:
         """Sparse vectors of the documents."""
         check_is_fitted(self)
-        return None if self._by_term is None else self._by_term.T
+        return None if self._by_term is None else as_sparse_interface(self._by_term.T)
 
     @property
     def document_pipeline_(self) -> Pipeline:
@@ -370,16 +370,17 @@ class SearchEncoder(TextInput, VersionedState, BaseEstimator):
             words = words * np.float32(self.lexical_weight)
         return DenseSparse(shifted(unit, self.query_shift_), words)
 
-    def _words(self, unit: np.ndarray, texts: Any) -> csr_matrix | None:
+    def _words(self, unit: np.ndarray, texts: Any) -> Any:
         """Return the sparse vectors of texts, zero for texts without content."""
         if self.vectorizer_ is None:
             return None
-        return _only(np.any(unit, axis=1), self.vectorizer_.transform(texts))
+        words = _only(np.any(unit, axis=1), self.vectorizer_.transform(texts))
+        return as_sparse_interface(words)
 
     def _nearest(
         self,
         dense: np.ndarray,
-        sparse: csr_matrix | None,
+        sparse: Any,
         k: int,
         left_out: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -432,6 +433,6 @@ def _only(kept: np.ndarray, words: Any) -> Any:
     """Return sparse rows, of which those that are not ``kept`` are zero."""
     if kept.all():
         return words
-    words = diags(kept.astype(np.float32)) @ words
+    words = diags_array(kept.astype(np.float32)) @ words
     words.eliminate_zeros()
     return words

@@ -9,7 +9,6 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsTransformer, NearestNeighbors
 from sklearn.preprocessing import normalize
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import NeighborSmoothing
 from skcalib.export import to_torch
@@ -43,17 +42,6 @@ def formula(X, fitted, own, n_neighbors=10, weight=1.0):
         moved = x + (weight * (w @ others[near]) / w.sum() if len(near) else 0)
         out.append(moved / np.linalg.norm(moved))
     return np.array(out)
-
-
-@parametrize_with_checks(
-    [
-        NeighborSmoothing(),
-        NeighborSmoothing(2, weight=0.5),
-        NeighborSmoothing(3, neighbors=KNeighborsTransformer()),
-    ]
-)
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 @pytest.mark.parametrize(

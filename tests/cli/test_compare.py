@@ -11,6 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import skcalib
 from skcalib import BertEncoder, NeighborSmoothing, Whitening
@@ -58,6 +59,7 @@ def test_scores_are_those_of_evaluate_labeled_on_the_halves(table, tiny_bert, ca
     of_groups = Whitening(power="auto", n_groups=3)
     steps = {
         "raw": [],
+        "StandardScaler, smoothed": [StandardScaler(), NeighborSmoothing()],
         "the default": [Whitening(power="auto")],
         "the default, smoothed": [Whitening(power="auto"), NeighborSmoothing()],
         "3 groups": [of_groups],
@@ -106,10 +108,12 @@ def test_the_code_to_copy_has_the_encoder_of_the_options(table, tiny_bert, capsy
     assert scores_of(printed) != scores_of(compared(capsys, tiny_bert, table, *labels))
 
 
-def test_labels_without_their_texts_or_others_are_refused(table, tiny_bert, capsys):
-    assert main(["compare", tiny_bert, str(table), "--labels", "label"]) == 2
+def test_labels_without_their_texts_or_others_are_refused_before_a_model_is_read(table, capsys):
+    assert main(["compare", "no model", str(table), "--labels", "label"]) == 2
     assert "Set --column" in capsys.readouterr().err
-    assert main(["compare", tiny_bert, str(table), "--column", "text", "--labels", "text"]) == 2
+    assert (
+        main(["compare", "no model", str(table), "--column", "text", "--labels", "text"]) == 2
+    )
     assert "Give more texts, or coarser labels" in capsys.readouterr().err
 
 
@@ -123,7 +127,9 @@ def test_what_is_recommended_agrees_with_the_table_and_is_saved(minilm, tmp_path
     printed = compared(capsys, minilm, *data)
     found = scores_of(printed)
     best = max(found, key=found.get)
-    said = rf"^On {len(texts)} texts {re.escape(best)} is the best: (\+.*)\.$"
+    said = (
+        rf"^'{re.escape(best)}' is the best on {len(texts)} texts: (\+.*) above raw vectors\.$"
+    )
     [gain] = re.findall(said, printed, re.MULTILINE)
     row = next(row for row in printed.splitlines() if row.startswith(f"| {best} "))
     assert gain.replace(" (", ", ").strip(")") in row
@@ -150,7 +156,10 @@ def test_labels_that_say_nothing_recommend_nothing(table, tiny_bert, tmp_path, c
         files = path, "--labels", labels, "--memory", memory
         printed = compared(capsys, tiny_bert, *files)
         recommended += "make_pipeline" in printed
-        assert f"on {len(texts)} texts: keep raw" in printed or "make_pipeline" in printed
+        assert (
+            f"on {len(texts)} texts is beyond chance: keep raw" in printed
+            or "make_pipeline" in printed
+        )
     assert recommended <= 2
 
 

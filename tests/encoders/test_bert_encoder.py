@@ -19,11 +19,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline, make_union
-from sklearn.utils.estimator_checks import check_estimator
 from transformers import AutoModel, AutoTokenizer
 from transformers.models.bert.modeling_bert import BertLayer
 
-from skcalib import BertEncoder, BiEncoder, clear_caches
+from skcalib import BertEncoder, clear_caches
 from skcalib.encoders.model.batches import batches as batches_of
 from skcalib.process.caches import VECTORS
 
@@ -258,12 +257,6 @@ def test_parameters_take_effect_at_the_next_fit(tiny_bert, other_bert, texts):
 
 
 # A scikit-learn transformer --------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore:Can't test estimator")
-def test_scikit_learn_checks_of_text_estimators(tiny_bert):
-    for estimator in (BertEncoder(tiny_bert), BiEncoder(BertEncoder(tiny_bert))):
-        assert check_estimator(estimator)  # those that run on texts: repr, tags, parameters
 
 
 def test_models_are_loaded_once_per_process(tiny_bert, texts, loads):

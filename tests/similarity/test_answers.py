@@ -273,7 +273,8 @@ def test_kneighbors_are_sorted_and_exact():
         model.kneighbors(["3 50"], 0)
 
 
-def test_each_text_is_encoded_once():
+def test_each_text_is_encoded_once(recent):
+    recent.bound = 2**20
     encoder = TextEncoder(model := Counting(vectors))
     NearestAnswer(encoder, false_positive_rate=0.1).fit(STORED + STORED, truth(STORED + STORED))
     assert sorted(model.asked) == sorted(STORED)

@@ -8,19 +8,14 @@ from zlib import crc32
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn import config_context
+from scipy.sparse import isspmatrix
+from sklearn import config_context, get_config
 from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import BertEncoder, SearchEncoder, Whitening
 from skcalib.datasets import load_docstrings
-
-
-@parametrize_with_checks([SearchEncoder()])
-def test_it_is_an_estimator_of_scikit_learn(estimator, check):
-    check(estimator)
 
 
 def two_kinds(n=400, d=16, seed=0):
@@ -369,3 +364,18 @@ def test_declared_prompts_are_used_by_side(prompts, tiny_bert, tmp_path):
         search = SearchEncoder(encoder, lexical_weight=0).fit(TEXTS, queries=ASKED)
         assert_allclose(search.vectors_, by_hand.vectors_, atol=1e-6)
         assert_allclose(search.encode_query(ASKED), by_hand.encode_query(ASKED), atol=1e-6)
+
+
+@pytest.mark.parametrize("interface", ["spmatrix", "sparray"])
+def test_sparse_vectors_have_the_interface_of_the_setting(interface):
+    if "sparse_interface" not in get_config():
+        pytest.skip("scikit-learn 1.9 has the setting")
+    by_matrices = SearchEncoder(vague).fit(PEOPLE)
+    with config_context(sparse_interface=interface):
+        search = SearchEncoder(vague).fit(PEOPLE)
+        assert_array_equal(search.kneighbors(WHO, 3)[0], by_matrices.kneighbors(WHO, 3)[0])
+        search.add(["zorro has flu", "zorro has gout"])
+        search.remove([len(PEOPLE)])
+        parts = search.encode_query([*WHO, ""]), search.encode_document(WHO)
+        for sparse in (*(part.sparse for part in parts), search.words_):
+            assert isspmatrix(sparse) == (interface == "spmatrix")

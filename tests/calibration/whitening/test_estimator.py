@@ -7,7 +7,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skcalib import Whitening
 
@@ -39,20 +38,6 @@ def float64_whitening(X, k=None):
     vt = vt[:k]
     signs = np.sign(vt[np.arange(len(vt)), np.abs(vt).argmax(axis=1)])
     return lambda Z: (Z.astype(np.float64) - mean) @ (vt * signs[:, None]).T / scale
-
-
-@parametrize_with_checks(
-    [
-        Whitening(),
-        Whitening(n_components=0.9, shrinkage="auto", power=0.5),
-        Whitening(power="auto"),
-        Whitening(noise=0.5, method="zca"),
-    ]
-)
-@pytest.mark.filterwarnings("ignore:There are fewer than 5 samples:UserWarning")
-@pytest.mark.filterwarnings("ignore:The vectors have a mean of zero")  # as those of the checks
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 # The theorem -----------------------------------------------------------------------------
