@@ -59,7 +59,20 @@ class WithMemory(TextTransformer):
 
     @fit_task(prefer_skip_nested_validation=True, n_subtasks=None)
     def fit_transform(self, X: Any, y: None = None) -> Any:
-        """Fit, and return the vectors of `transform`; each hundredth of the texts is a task."""
+        """Fit, and return the vectors of `transform`; each hundredth of the texts is a task.
+
+        Parameters
+        ----------
+        X : list of str, or any container of strings
+            The texts.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        Z : ndarray of shape (n_texts, n_features), float32
+            Their vectors.
+        """
         texts = as_texts(X)
         begin_texts(len(texts))
         return self.fit(texts).transform(texts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
@@ -193,6 +194,12 @@ class TextModel(Model):
         """Vectors that the model returns for some texts, checked."""
         model = self.model
         answer = getattr(model, "encode", model)(texts)
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise TypeError(
+                f"The model {model!r:.80} is asynchronous; expected a function that returns "
+                "vectors. Wrap it, as in lambda texts: asyncio.run(model(texts))."
+            )
         try:
             answer = np.asarray(answer)
         except ValueError:  # rows of different lengths

@@ -1,6 +1,6 @@
 """Score encoders on texts with labels: search, clustering, classification."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.utils.validation import check_consistent_length
 
-from skcalib.base import progress
 from skcalib.cosines import blocks
 from skcalib.encoders.pipelines import encoded, fitted_on
 from skcalib.evaluation._score_table import ScoreTable, named_encoders
@@ -21,7 +20,6 @@ from skcalib.inputs.vectors import comparable, unit_rows
 
 FOLDS = 5
 NEXT = 20  # neighbors of which one takes the place of a nearer one
-BINS = 2**18  # in one unit of cosine, in which pairs are counted
 
 
 def evaluate_labeled(
@@ -32,9 +30,8 @@ def evaluate_labeled(
     scores: Sequence[str] | None = None,
     fit_on: Any = None,
     random_state: int = 0,
-    verbose: bool = False,
 ) -> ScoreTable:
-    """Score encoders on uses of sentence vectors: search, clustering, classification.
+    """Score encoders on uses of sentence vectors: neighbors, clustering, classification.
 
     Vectors are scaled to unit length first, so that every score depends on cosines.
 
@@ -52,19 +49,14 @@ def evaluate_labeled(
         Texts to fit on; None uses `texts` themselves, so the scores hold for these only.
     random_state : int, default=0
         Seed of k-means and of the folds. The NMI differs by about 1 point between seeds.
-    verbose : bool, default=False
-        Show a progress bar over encoders.
 
     Returns
     -------
     table : ScoreTable
         A row per encoder, times 100:
 
-        - "1-NN": share of texts whose nearest other text is of their class;
         - "R-precision": for a text with R others of its class, the share of its R nearest texts
           that are of that class, averaged over texts;
-        - "duplicates": average precision of all pairs, ranked by cosine, where pairs of one
-          class are right;
         - "k-means NMI": normalized mutual information of the classes with as many clusters;
         - "logistic regression": accuracy in five-fold cross-validation, ``C=10``.
 
@@ -75,11 +67,11 @@ def evaluate_labeled(
     >>> from skcalib.evaluation import evaluate_labeled
     >>> texts = [f"{who} {what}" for what in ("plays the piano.", "cooks some soup.")
     ...          for who in ("A man", "A woman", "My aunt", "The boy", "Somebody")]
-    >>> labels, wanted = [0] * 5 + [1] * 5, ["1-NN", "R-precision"]
+    >>> labels, wanted = [0] * 5 + [1] * 5, ["R-precision"]
     >>> print(evaluate_labeled(BertEncoder(minilm_path()), texts, labels, scores=wanted))
-    |             |  1-NN | R-precision |
-    |-------------|------:|------------:|
-    | BertEncoder | 100.0 |        95.0 |
+    |             | R-precision |
+    |-------------|------------:|
+    | BertEncoder |        95.0 |
     """
     encoders = named_encoders(encoder)
     columns = tuple(SCORES if scores is None else dict.fromkeys(scores))
@@ -98,22 +90,11 @@ def evaluate_labeled(
             "each. Leave out small classes."
         )
     fit_on = texts if fit_on is None else as_texts(fit_on, "fit_on")
-    values = np.empty((len(encoders), len(columns)))
-    with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as bar:
-        for row, (name, one) in enumerate(encoders.items()):
-            vectors = unit_rows(encoded(fitted_on(one, fit_on), texts))[0]
-            values[row] = [SCORES[score](vectors, codes, random_state) for score in columns]
-            bar.set_postfix_str(name)
-            bar.update()
-    return ScoreTable(tuple(encoders), columns, 100 * values)
-
-
-def _nearest(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
-    hits = [
-        codes[similarity.argmax(axis=1)] == codes[rows]
-        for rows, similarity in _to_others(vectors)
-    ]
-    return float(np.concatenate(hits).mean())
+    values = []
+    for one in encoders.values():
+        vectors = unit_rows(encoded(fitted_on(one, fit_on), texts))[0]
+        values.append([SCORES[score](vectors, codes, random_state) for score in columns])
+    return ScoreTable(tuple(encoders), columns, 100 * np.array(values))
 
 
 def r_precisions(vectors: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -124,8 +105,9 @@ def r_precisions(vectors: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np
     """
     n_others = np.bincount(codes)[codes] - 1  # of its class
     precisions, given = [], np.zeros(len(codes))
-    for rows, similarity in _to_others(vectors):
-        n = n_others[rows, None]
+    for rows, _, cosines in blocks(vectors, vectors):
+        similarity, n = comparable(cosines), n_others[rows, None]
+        np.fill_diagonal(similarity[:, rows], -np.inf)
         order = np.argsort(-similarity, axis=1, kind="stable")[:, : n_others.max() + NEXT]
         right, place = codes[order] == codes[rows, None], np.arange(order.shape[1])
         first, later = place < n, (n <= place) & (place < n + NEXT)
@@ -137,25 +119,6 @@ def r_precisions(vectors: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np
 
 def _r_precision(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
     return float(r_precisions(vectors, codes)[0].mean())
-
-
-def _duplicates(vectors: np.ndarray, codes: np.ndarray, _: int) -> float:
-    pairs: Any = 0  # numbers of pairs by decreasing cosine, of two classes and of one
-    for rows, similarity in _to_others(vectors):
-        bins = np.clip((1 - similarity) * BINS, 0, 2 * BINS).astype(np.intp)
-        kind = 2 * bins + (codes == codes[rows, None])
-        pairs += np.bincount(kind.ravel(), minlength=2 * (2 * BINS + 1)).reshape(-1, 2)
-    pairs[-1, 1] -= len(codes)  # each text and itself
-    unlike, alike = pairs.cumsum(axis=0).T
-    return float(pairs[:, 1] @ (alike / np.maximum(alike + unlike, 1)) / alike[-1])
-
-
-def _to_others(vectors: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield blocks of rows, and their cosines to all texts; minus infinity to themselves."""
-    for rows, _, cosines in blocks(vectors, vectors):
-        similarity = comparable(cosines)
-        np.fill_diagonal(similarity[:, rows], -np.inf)
-        yield rows, similarity
 
 
 def _clusters(vectors: np.ndarray, codes: np.ndarray, random_state: int) -> float:
@@ -172,9 +135,7 @@ def _folds(vectors: np.ndarray, codes: np.ndarray, random_state: int) -> float:
 
 
 SCORES: dict[str, Callable[[np.ndarray, np.ndarray, int], float]] = {
-    "1-NN": _nearest,
     "R-precision": _r_precision,
-    "duplicates": _duplicates,
     "k-means NMI": _clusters,
     "logistic regression": _folds,
 }

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.metrics.pairwise import check_pairwise_arrays
 
-from skcalib.base import is_fitted, progress, warn
+from skcalib.base import is_fitted, warn
 from skcalib.cosines import blocks
 from skcalib.encoders.pipelines import (
     after_query_encoder,
@@ -38,7 +38,6 @@ def evaluate_retrieval(
     split: str = "test",
     fit_on: Any = None,
     random_state: int = 0,
-    verbose: bool = False,
 ) -> ScoreTable:
     r"""Score encoders on a search for documents with queries, ranked by cosine.
 
@@ -60,8 +59,6 @@ def evaluate_retrieval(
         Texts to fit on; None uses the documents that are searched.
     random_state : int, default=0
         Seed of the bootstrap.
-    verbose : bool, default=False
-        Show a progress bar over the encoders.
 
     Returns
     -------
@@ -115,17 +112,14 @@ def evaluate_retrieval(
     documents, row_of = [*named.values()], {name: row for row, name in enumerate(named)}
     fit_on = documents if fit_on is None else as_texts(fit_on, "fit_on")
     scores = np.empty((len(encoders), len(COLUMNS), len(queries)))
-    with progress(len(encoders), unit="encoder", desc="evaluate", verbose=verbose) as bar:
-        for i, (name, candidate) in enumerate(encoders.items()):
-            of_documents, of_queries = _fitted_sides(candidate, fit_on)
-            ranked = _ranked(
-                _encoded(of_queries, queries, "query"),
-                _encoded(of_documents, documents, "document"),
-                itself,
-            )
-            scores[i] = _measures(ranked, row_of, grades).T
-            bar.set_postfix_str(name)
-            bar.update()
+    for i, candidate in enumerate(encoders.values()):
+        of_documents, of_queries = _fitted_sides(candidate, fit_on)
+        ranked = _ranked(
+            _encoded(of_queries, queries, "query"),
+            _encoded(of_documents, documents, "document"),
+            itself,
+        )
+        scores[i] = _measures(ranked, row_of, grades).T
     alike = near_duplicates(queries)
     if 2 * len({*alike}) <= len(queries):
         note += (

@@ -11,7 +11,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_consistent_length
 
-from skcalib.base import is_fitted, progress
+from skcalib.base import is_fitted
 from skcalib.datasets import fetch_sts, load_toy_sts
 from skcalib.datasets._sts import sentences_of, task_name
 from skcalib.evaluation._score_table import ScoreTable, named_encoders
@@ -32,7 +32,6 @@ def evaluate_sts(
     fit_on: Any = "target",
     aggregate: Literal["all", "mean", "wmean"] = "all",
     data_home: str | PathLike[str] | None = None,
-    verbose: bool = False,
 ) -> ScoreTable:
     """Score encoders on the benchmarks of semantic textual similarity.
 
@@ -61,8 +60,6 @@ def evaluate_sts(
         points.
     data_home : path-like or None, default=None
         Folder of CSV files, as in `fetch_sts`.
-    verbose : bool, default=False
-        Show a progress bar over encoders and benchmarks.
 
     Returns
     -------
@@ -105,18 +102,14 @@ def evaluate_sts(
     benchmarks = {task: _load(task, data_home, aggregate) for task in tasks}
     texts = _texts_by_task(fit_on, list(benchmarks), data_home)
     scores = np.empty((len(encoders), len(benchmarks)))
-    with progress(scores.size, unit="score", desc="evaluate", verbose=verbose) as bar:
-        for i, (name, candidate) in enumerate(encoders.items()):
-            model, seen = _bi_encoder(candidate), None
-            for j, (task, sts) in enumerate(benchmarks.items()):
-                if texts[task] is not seen:
-                    model.fit(seen := texts[task])
-                similarity = model.predict(sts.data)
-                scores[i, j] = 100 * aggregate_subsets(
-                    sts.target, similarity, sts.subset, aggregate
-                )
-                bar.set_postfix_str(f"{name}, {task}")
-                bar.update()
+    for i, candidate in enumerate(encoders.values()):
+        model, seen = _bi_encoder(candidate), None
+        for j, (task, sts) in enumerate(benchmarks.items()):
+            if texts[task] is not seen:
+                model.fit(seen := texts[task])
+            similarity = model.predict(sts.data)
+            score = aggregate_subsets(sts.target, similarity, sts.subset, aggregate)
+            scores[i, j] = 100 * score
     return ScoreTable(
         rows=tuple(encoders),
         columns=(*benchmarks, "average"),

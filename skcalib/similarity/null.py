@@ -23,8 +23,6 @@ MARGIN = 0.25
 # Pairs that a threshold must let pass for an estimate of its rate.
 FEWEST_PAIRS = 10
 SAME_LENGTH = 5e-5  # relative difference of the lengths of equal rows, by rounding
-# Points of a table of p-values, 2 % apart for ten million pairs.
-POINTS = 1000
 
 
 @dataclass(frozen=True)
@@ -52,15 +50,6 @@ class PairCounts:
             start = part.first - first
             counts[start : start + len(part.counts)] += part.counts
         return replace(self, first=first, counts=_narrow(counts))
-
-    def table(self) -> dict[str, Any]:
-        """Similarities, rising, and their p-values, as lists for JSON."""
-        p_values = self._p_values
-        rates = np.geomspace(1, p_values[-1], POINTS) * (1 + 1e-9)
-        kept = np.unique(np.searchsorted(-p_values, -rates))
-        similarity = (self.first + kept - MARGIN) / BINS
-        lists = {"similarity": similarity.tolist(), "p_value": p_values[kept].tolist()}
-        return {"n": self.n, **lists}
 
     @property
     def n(self) -> int:

@@ -309,19 +309,6 @@ class SimilarityScale(VersionedState, BaseEstimator):
             )
         return self._counts[per].p_value(similarity)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the p-values as plain lists, for JSON, a server and other languages.
-
-        Returns
-        -------
-        table : dict
-            For "pair" and for "query" the number counted, ``n``, and two lists: ``similarity``,
-            ascending, and ``p_value``. The p-value of a cosine is that of the last similarity
-            that is not larger (1 below the first); it is at most 2 % too large.
-        """
-        check_is_fitted(self)
-        return {per: counts.table() for per, counts in self._counts.items()}
-
 
 def _distinct_content(
     X: np.ndarray, texts: Sequence[str] = (), *, least: int = 1

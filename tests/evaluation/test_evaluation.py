@@ -122,13 +122,6 @@ def test_rows_are_the_encoders_by_name_and_stay_unfitted(data_home):
     assert not hasattr(named["one"], "fitted_")
 
 
-def test_progress_is_silent_unless_asked(data_home, capsys):
-    evaluate_sts(Waves(), "stsb", data_home=data_home)
-    assert capsys.readouterr() == ("", "")
-    evaluate_sts(Waves(), ["stsb", "sts12"], data_home=data_home, verbose=True)
-    assert "2/2" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
