@@ -169,6 +169,7 @@ class Whitening(
     _learned = ("_solution",)
     n_samples_seen_ = property(attrgetter("moments_.n"), doc="Number of samples.")
     n_components_ = property(attrgetter("_axes.width"), doc="Width of the output.")
+    _n_features_out = n_components_
     rank_ = property(attrgetter("_axes.rank"), doc="Numerical rank of the covariance.")
     centering_ = property(attrgetter("_axes.strength.centering"), doc="Share of the mean.")
     shrinkage_ = property(attrgetter("_axes.strength.shrinkage"), doc="Shrinkage in use.")
@@ -355,10 +356,6 @@ class Whitening(
     def explained_variance_ratio_(self) -> np.ndarray:
         """The same variance as a share of the total."""
         return self._axes.variance / self._axes.strength.total
-
-    @property
-    def _n_features_out(self) -> int:
-        return self._axes.width
 
     def _sample(self, X: Any, *, reset: bool) -> Any:
         """Check a sample to learn from; a dask array stays one."""

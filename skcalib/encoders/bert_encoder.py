@@ -275,10 +275,7 @@ class BertEncoder(WithMemory):
     prompt_ = property(attrgetter("_recipe.prompt"), doc="Words before or around a text.")
     max_length_ = property(attrgetter("_recipe.max_length"), doc="Most tokens of a text.")
     fingerprint_ = property(attrgetter("_recipe.fingerprint"), doc="SHA-256 of the model.")
-
-    @property
-    def _n_features_out(self) -> int:
-        return self._recipe.n_features
+    _n_features_out = property(attrgetter("_recipe.n_features"))
 
 
 def recipe_of(fitted: BertEncoder) -> Recipe:

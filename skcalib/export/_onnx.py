@@ -89,9 +89,8 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
 
     def write(target: Path) -> np.ndarray:
         _export(graph, inputs, metadata, target)
-        return _run(
-            runtime.InferenceSession(target, providers=["CPUExecutionProvider"]), inputs
-        )
+        session = runtime.InferenceSession(target, providers=["CPUExecutionProvider"])
+        return _run(session, inputs)
 
     write_checked(path, parts, expected, write, is_file=True)
 

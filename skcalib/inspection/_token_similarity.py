@@ -153,10 +153,8 @@ class TokenSimilarityDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes or None, default=None
-            Where to draw; None makes a new figure.
-        **kwargs
-            Passed to matplotlib's ``imshow``.
+        ax, **kwargs
+            As for `SpectrumDisplay.plot`, and passed to matplotlib's ``imshow``.
 
         Returns
         -------

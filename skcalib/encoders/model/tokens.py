@@ -26,8 +26,7 @@ CHARACTERS, MARGIN = 16, 128
 # The tokenizer needs about a hundred bytes for each character at once.
 CHARACTERS_AT_ONCE = 2**22
 
-# The space in vocabularies of SentencePiece and of byte-level tokenizers. Before an unknown
-# word it is a separate token.
+# The space of SentencePiece and of byte-level tokenizers, a token before an unknown word.
 SPACES = "\N{LOWER ONE EIGHTH BLOCK}", "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"
 CONTINUES = "##"  # marks a token that continues a word, in WordPiece
 
