@@ -212,8 +212,7 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         self.temperature_ = _temperature(pool, rows, codes, share)
         self.threshold_, self._other, self._scope = -np.inf, self.other, None
         if self.rejection_rate is not None:
-            likely = max(NEAREST_SHARE, 1 - DOUBTFUL * self.rejection_rate)
-            self._fit_threshold(pool, raw[content], rows, codes, likely)
+            self._fit_threshold(pool, raw[content], rows, codes)
         self._space, self.encoder_, self.smoothing_ = space, space.pipeline, pool.smoothing
         classes = np.array([*described])
         is_exact = classes.tolist() == [*described]  # not so where large integers were rounded
@@ -342,16 +341,12 @@ class ZeroShotClassifier(TextInput, VersionedState, ClassifierMixin, BaseEstimat
         return described
 
     def _fit_threshold(
-        self,
-        pool: "_Pool",
-        raw: np.ndarray,
-        rows: np.ndarray,
-        codes: np.ndarray,
-        share: float,
+        self, pool: "_Pool", raw: np.ndarray, rows: np.ndarray, codes: np.ndarray
     ) -> None:
         """Judge the texts by classes made without them, and find the threshold."""
         groups = _near_copies(pool.vectors)
         rank = self._rank(groups.max() + 1, ", near-copies once")
+        share = max(NEAREST_SHARE, 1 - DOUBTFUL * (self.rejection_rate or 0))
         cosines = _cosines_left_out(pool, raw, groups, rows, codes, share)
         cosines = cosines[np.unique(groups, return_index=True)[1]]  # a text of each group
         known = cosines[np.isfinite(cosines[:, 0])]  # which have a class to compare with

@@ -177,7 +177,8 @@ def test_a_link_that_leads_to_nothing_is_no_missing_file(tiny_bert_copy):
     ("name", "content", "match"),
     [
         ("config.json", GIT_LFS, "git lfs pull"),
-        ("model.safetensors", GIT_LFS, "git lfs pull"),
+        ("model.safetensors", GIT_LFS, "model.safetensors is a pointer.*git lfs pull"),
+        ("tokenizer.json", GIT_LFS, "tokenizer.json is a pointer.*git lfs pull"),
         ("model.safetensors", None, "cut off or damaged"),
         ("model.safetensors.index.json", b'{"weight_map": {"x": "../x.safetensors"}}', "../x"),
         ("model.safetensors.index.json", b'{"weight_map": {"x": "inner/x"}}', "it lacks"),
