@@ -178,8 +178,8 @@ def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:
     """Resolve `layers` to indices of hidden states, counted from 0."""
     if isinstance(layers, str) and layers in AMBIGUOUS:
         raise ValueError(
-            f"layers={layers!r} has two meanings: by its name the last two layers, 'last2', "
-            "and in BERT-flow's code the first and the last one, 'first_last'. Pass one of these."
+            f"layers={layers!r} has two meanings: by its name the last two layers, 'last2'; in "
+            "BERT-flow's code the first and the last one, 'first_last'. Pass one of these."
         )
     indices = LAYER_NAMES.get(layers, layers) if isinstance(layers, str) else layers
     indices = (indices,) if isinstance(indices, Integral) else tuple(indices)
