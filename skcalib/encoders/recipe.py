@@ -96,9 +96,7 @@ class Recipe:
     pooling: str
     layer_merge: str
     prompt: str  # before each text, and each window of it, or around the ``{text}`` in it
-    # Tokens at the beginning and at the end that are not pooled. Of a prompt with two texts
-    # only the second one is pooled.
-    skip: tuple[int, int]
+    skip: tuple[int, int]  # tokens at the beginning and at the end that are not pooled
     max_length: int  # most tokens of a text or window, special ones included
     truncate_dim: int  # leading dimensions of each layer that are kept
     windows: bool  # whether long texts are read whole, in windows, not cut off

@@ -23,6 +23,7 @@ from transformers import AutoModel, AutoTokenizer
 from transformers.models.bert.modeling_bert import BertLayer
 
 from skcalib import BertEncoder, clear_caches
+from skcalib.encoders.bert_encoder import backbone_of
 from skcalib.encoders.model.batches import batches as batches_of
 from skcalib.process.caches import VECTORS
 
@@ -326,7 +327,7 @@ def test_settings_of_torch_change_nothing(tiny_bert, texts, setting, dtype):
             found = clone(encoder).fit_transform(texts)
         assert found.dtype == np.float32
         assert_array_equal(found, expected)
-    module = encoder._backbone().module
+    module = backbone_of(encoder).module
     assert not any(weight.is_inference() for weight in module.parameters())
     clear_caches()
 

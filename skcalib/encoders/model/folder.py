@@ -49,11 +49,7 @@ MOVED = (
 
 
 def locate(model: str | os.PathLike) -> Path:
-    """Find the folder of a model: a local folder, "minilm", or a hub id (cache, then hub).
-
-    A model in the cache is used without asking the hub, so that results do not change
-    during a study; "id@revision" updates it.
-    """
+    """Find the folder of a model: a local folder, "minilm", or a hub id (cache, then hub)."""
     if not isinstance(model, str | os.PathLike):
         raise TypeError(
             f"model is of type {type(model).__name__}; expected a folder or the id of a model "
