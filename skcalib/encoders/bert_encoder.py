@@ -19,7 +19,7 @@ from skcalib.compat import Interval, StrOptions
 from skcalib.encoders.lookup import WithMemory, vectors_of
 from skcalib.encoders.model.declared import declared, wants_prompt
 from skcalib.encoders.model.folder import CONFIG, entries, locate
-from skcalib.encoders.recipe import LAYER_NAMES, PAPERS, POOLINGS, Recipe, recipe_for
+from skcalib.encoders.recipe import AMBIGUOUS, LAYER_NAMES, PAPERS, POOLINGS, Recipe, recipe_for
 from skcalib.encoders.store import VectorStore
 from skcalib.inputs.texts import as_texts
 from skcalib.process.devices import device_of_fitted
@@ -58,7 +58,7 @@ class BertEncoder(WithMemory):
         Hidden states to use: 0 is the output of the embedding layer, 1 that of the first
         transformer block, and negative numbers count from the last. The names stand for
         ``(-1,)``, ``(-2, -1)``, ``(1, -1)`` and ``(0, -1)``. The papers' "first-last-avg" is
-        "first_last", and "avg-last-2" is "last2".
+        "first_last".
     layer_merge : {"mean", "concat"}, default="mean"
         How the pooled vectors of several layers become one: their mean or concatenation.
     prompt : str or None, default=None
@@ -154,7 +154,7 @@ class BertEncoder(WithMemory):
             tuple,
             list,
             range,
-            StrOptions({"last2avg", *LAYER_NAMES}),  # its error says what is meant
+            StrOptions({*AMBIGUOUS, *LAYER_NAMES}),  # its error says what is meant
         ],
         "layer_merge": [StrOptions({"mean", "concat"})],
         "prompt": [str, None],
