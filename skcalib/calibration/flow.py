@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from skcalib.calibration.glow import Glow
 
-# Rows below which the density of new vectors lies far below that of the fitted ones: by more
-# than 0.1 nats per dimension, for any number of columns.
+# With fewer, the density of new vectors is lower by more than 0.1 nats per dimension.
 FEW_ROWS = 25
 
 
@@ -41,10 +40,10 @@ class NormalizingFlow(
 
     .. math:: \log p(u) = \log N(f(u); 0, I) + \log |\det \partial f / \partial u| .
 
-    :meth:`transform` maps u to z = f(u), in which all directions count equally, even those that
-    are mostly noise. For graded similarity of a language model that was never trained for it,
-    this gains as much as exact whitening or more. On an output that was trained for similarity
-    it loses: use ``Whitening(power="auto")`` there.
+    :meth:`transform` maps u to z = f(u), in which all directions count equally. For graded
+    similarity of a language model that was never trained for it, this gains as much as exact
+    whitening or more. On an output that was trained for similarity it loses: use
+    ``Whitening(power="auto")`` there.
 
     Parameters
     ----------
@@ -52,12 +51,10 @@ class NormalizingFlow(
         Number of levels. After each but the last, half of the dimensions leave the flow, and z
         holds them in that order; with an odd depth it is the order of the columns.
     depth : int, default=3
-        Steps (ActNorm, reversal of the dimensions, additive coupling) per level. A coupling
-        shifts half of the dimensions by a function of the others, a network with two hidden
-        layers of width 32.
+        Steps per level: ActNorm, reversal of the dimensions, and additive coupling, by a
+        network with two hidden layers of width 32.
     learning_rate : float, default=1e-3
-        Learning rate of Adam without bias correction, and with a weight decay of 0.01 for
-        matrices.
+        Of Adam without bias correction, with a weight decay of 0.01 for matrices.
     max_epochs : int, default=1
         Passes over the data in :meth:`fit`.
     batch_size : int, default=32
@@ -68,10 +65,9 @@ class NormalizingFlow(
         "cpu", "cuda", "cuda:1", "mps" (in float32 only), or "auto": CUDA if it works,
         otherwise the CPU. A fitted flow is used on the CPU where its device is missing.
     random_state : int, RandomState instance or None, default=None
-        Seeds the initial weights, the order of the rows and :meth:`sample`. If given, the
-        global generators are not used.
+        Seeds the initial weights, the order of the rows and :meth:`sample`.
     verbose : bool, default=False
-        Whether to show a progress bar, which counts batches.
+        Whether to show a progress bar.
 
     Attributes
     ----------
@@ -94,14 +90,12 @@ class NormalizingFlow(
 
     Notes
     -----
-    Additive couplings and one epoch are those of the paper's text. Width, depth, learning rate
-    and Adam without bias correction are those of its code, which has three levels
-    (config_l3_d3_w32), batches of 32 pairs, so 64 sentences, and a decay of biases and scales,
-    too. Two levels are those of a post about the method.
+    Additive couplings and one epoch are those of the paper's text; width, depth, learning rate
+    and Adam are those of its code, which has three levels (config_l3_d3_w32), batches of 64
+    sentences, and a decay of biases and scales, too. Two levels follow a post about the method.
 
-    A column that varies by no more than the rounding of its own values, such as a constant,
-    would make the likelihood infinite. In training, random numbers replace it, and in
-    :meth:`transform` this dimension of z stays near 0.
+    A column that is constant, to the rounding of its values, would make the likelihood
+    infinite. In training, random numbers replace it; its dimension of z stays near 0.
 
     References
     ----------
@@ -182,14 +176,13 @@ class NormalizingFlow(
         Raises
         ------
         ValueError
-            If the device is not available or cannot compute in this data type, or if the
-            validation split leaves no rows.
+            If the device is missing or lacks this data type, or the split leaves no rows.
 
         Warns
         -----
         ConvergenceWarning
-            If the loss became NaN or infinite, and the flow is the last good one; or if the map
-            and its inverse disagree, and the flow is useless.
+            If the loss became NaN or infinite (the flow is the last good one), or the map and
+            its inverse disagree (the flow is useless).
         UserWarning
             If X has fewer than 25 rows, or one column holds most of the variance.
         """
@@ -269,8 +262,7 @@ class NormalizingFlow(
         Returns
         -------
         log_density : ndarray of shape (n_samples,)
-            log p(u) in nats. In bits per dimension, a loss is
-            ``-log_density / (n_features * log(2))``.
+            log p(u) in nats.
         """
         return self._map("log_prob", self._checked(X))
 
@@ -377,11 +369,8 @@ class NormalizingFlow(
 
 @np.errstate(over="ignore", invalid="ignore")  # an overflow shows in the result
 def column_moments(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of the columns of X over the given rows, in float64.
-
-    `Moments` would also sum products of columns, which can take longer than the training.
-    Differences are from the first row, so that a constant column has a deviation of exactly 0.
-    """
+    """Mean and standard deviation of the columns of X over the given rows, in float64."""
+    # Differences from the first row: a constant column has a deviation of exactly 0.
     origin, scaler, spread = X[rows[0]].astype(np.float64), StandardScaler(), 0.0
     for part in gen_batches(len(rows), 1024):
         block = X[rows[part]] - origin

@@ -1,9 +1,8 @@
 """Glow on vectors: the invertible network of :class:`NormalizingFlow`.
 
-A *step* of Glow (arXiv:1807.03039, table 1) is an ActNorm, a permutation and a coupling. Here
-they are those of BERT-flow's code: the order of the dimensions is reversed, and one half of
-them shifts the other. A network can read and write a half in any order, so here the halves
-change places, and no dimension moves.
+A *step* of Glow (arXiv:1807.03039, table 1) is an ActNorm, a permutation and a coupling. In
+BERT-flow's code the order of the dimensions is reversed, and one half shifts the other. A
+network can read and write a half in any order, so here the halves change places.
 
 Steps are grouped into *levels*. At the end of each, the half that was shifted last leaves the
 flow for the latent vector, and the other half is what the next level gets, in the order of the
@@ -23,9 +22,8 @@ WIDTH = 32  # of the two hidden layers of a coupling, as in BERT-flow's code
 class Standardize(nn.Module):
     """y = (x - loc) * scale, fixed once from the mean and the deviation of the data.
 
-    This is ActNorm's data-dependent initialization, kept separate from what is trained: an
-    ActNorm learns its shifts in standard deviations. In the data's own units they would diverge
-    on the last layer of MiniLM (deviations down to 1e-32).
+    This is ActNorm's data-dependent initialization, kept separate from what is trained: in the
+    data's own units shifts would diverge on MiniLM's last layer (deviations down to 1e-32).
     """
 
     loc: Tensor
@@ -41,11 +39,9 @@ class Standardize(nn.Module):
     def initialize(self, mean: np.ndarray, deviation: np.ndarray) -> None:
         """Fix loc and scale.
 
-        A column that varies by no more than the rounding of its values is degenerate: its
-        likelihood has no bound, and training would scale it towards infinity. It is scaled
-        like a column of typical deviation instead, and in training random numbers replace it.
-        ``jitter`` is their deviation, 0 for every other column. It is at least ten roundings of
-        the column's values, so that it is not lost when it is added to them.
+        The likelihood of a column that varies by no more than the rounding of its values has
+        no bound. It is scaled like a typical column, and in training it is replaced by random
+        numbers of deviation ``jitter``, at least ten roundings; 0 for every other column.
         """
         typical = math.sqrt(np.mean(np.square(deviation))) or 1.0
         limits = torch.finfo(self.loc.dtype)
@@ -119,12 +115,7 @@ class Step(nn.Module):
 
 
 class Glow(nn.Module):
-    """The whole flow, from u to z.
-
-    z holds the halves in the order in which they leave; at the end, what is left after the last
-    level. Within a half, dimensions keep the order of the columns. With an odd depth the first
-    half of a level leaves, so that all dimensions keep that order.
-    """
+    """The whole flow, from u to z: the halves as they leave, then the rest."""
 
     def __init__(self, n_features: int, n_levels: int, depth: int):
         super().__init__()

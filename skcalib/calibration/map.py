@@ -17,9 +17,8 @@ from skcalib.inputs.vectors import refuse_not_finite
 from skcalib.process.forks import cached_property
 from skcalib.process.threads import map_row_ranges, rows_within
 
-# Largest condition number of W for a product in float32. A rounding error of the strongest
-# direction grows by at most this factor until it is an error of the weakest: with it, mapped
-# vectors differ from those of float64 by less than 1e-5 of the largest entry.
+# Largest condition number of W for a product in float32, by which a rounding error grows:
+# mapped vectors differ from those of float64 by less than 1e-5 of the largest entry.
 MOST_CONDITION = 50.0
 # Centered rows in each thread: what a core's own cache holds.
 CHUNK_BYTES = 2 * 2**20
@@ -84,15 +83,11 @@ class LinearMap:
         return bool(squares[-1] <= MOST_CONDITION**2 * squares[0])
 
     def apply(self, X: np.ndarray) -> np.ndarray:
-        """Map checked rows, float32 or float64, in chunks and several threads.
-
-        A result that is not finite raises a ValueError that names the fault.
-        """
+        """Map checked rows, float32 or float64, in chunks and several threads."""
         is_single = X.dtype == np.float32
         work = np.float32 if is_single and self.float32_is_safe else np.float64
-        # Once the rounded mean m is subtracted, an entry is as small as the spread and exact to
-        # its own last digit. The rest of the mean, about eps of it, goes through W: it is too
-        # small to cancel digits there.
+        # Without the rounded mean m, an entry is as small as the spread and exact to its last
+        # digit. The rest of the mean, about eps of it, is too small to cancel digits in W.
         m, W = self.mean.astype(work), self.projection.astype(work, copy=False)
         b = (self.bias - (self.mean - m) @ self.projection).astype(work)
         n, d = X.shape
@@ -128,10 +123,7 @@ def flat(*steps: Any) -> Iterator[Any]:
 
 
 def linear_map(step: Any) -> LinearMap | str:
-    """Linear map of a fitted step; or why it has none, and what to do.
-
-    A step says in its `CalibratorTags` why it has none, or has a method of this name.
-    """
+    """Linear map of a fitted step; or why it has none, and what to do."""
     if reason := calibrator_tags(step).not_linear:
         return reason
     if hasattr(step, "linear_map"):

@@ -20,8 +20,7 @@ from skcalib.inputs.vectors import refuse_not_finite
 from skcalib.process.forks import cached_property
 from skcalib.process.threads import limit_blas, map_row_ranges, rows_within
 
-# Size of the working copy of a chunk: large enough for BLAS to run at full speed and for
-# merges not to count, small enough for the last-level cache and not to matter in memory.
+# Working copy of a chunk: large enough for BLAS at full speed, small enough for the cache.
 CHUNK_BYTES = 6 * 2**20
 FAN_IN = 8  # moments of dask's blocks that one task merges
 
@@ -58,10 +57,7 @@ class Moments:
 
     @classmethod
     def of_dask(cls, X: Any) -> Moments:
-        """Moments of a dask array, on its cluster: those of blocks of rows, merged in a tree.
-
-        Only moments travel between workers. Chunk sizes may be unknown, and blocks be empty.
-        """
+        """Moments of a dask array, on its cluster: those of its blocks, merged in a tree."""
         import dask
 
         check = partial(
@@ -115,8 +111,7 @@ class Moments:
     def column_scale(self) -> np.ndarray:
         """Square root of the variance of each column plus the median variance.
 
-        Massive activations are columns. Divided by it they become equal, and columns that are
-        weaker than the median one keep their proportions.
+        It equals massive columns out; those below the median keep their proportions.
         """
         positive = self.variances[self.variances > 0]
         return np.sqrt(self.variances + (np.median(positive) if len(positive) else 1.0))
@@ -129,13 +124,10 @@ class Moments:
         return Moments(self.n, self.mean / scale, scatter, self.cubic, np.nan, self.single)
 
     def rounding(self, axes: np.ndarray) -> np.ndarray:
-        """Variance that rounding may cause along each column of ``axes``, all of unit length.
-
-        An entry x of a float32 sample has an error of at most u |x|, where u is half of eps.
-        """
+        """Variance that rounding may cause along each column of ``axes``, unit vectors."""
         if not self.single:
             return np.zeros(axes.shape[1])
-        u = np.finfo(np.float32).eps / 2
+        u = np.finfo(np.float32).eps / 2  # an entry x has an error of at most u |x|
         return (self.mean**2 + np.diag(self.scatter) / self.n) @ (u * axes) ** 2
 
     @cached_property
@@ -171,10 +163,7 @@ class Moments:
 
 
 def rounding_error(values: np.ndarray) -> float:
-    """Error of a decomposition with these eigenvalues: ``d eps`` times the largest.
-
-    An eigenvalue below it counts as zero.
-    """
+    """Error of a decomposition with these eigenvalues: ``d eps`` times the largest."""
     return float(len(values) * np.finfo(np.float64).eps * values.max())
 
 
@@ -186,8 +175,7 @@ def decompose(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # Where columns differ much in scale, small eigenvalues keep their digits if the columns
     # come by falling variance.
     order = np.argsort(-np.diag(covariance), kind="stable")
-    # One BLAS thread: an eigendecomposition has many small parallel regions. On shared cores
-    # BLAS's threads waited for each other a hundred times as long as one worked.
+    # One BLAS thread: on shared cores, threads waited for each other a hundred times as long.
     with limit_blas(1):
         variance, basis = linalg.eigh(
             covariance[np.ix_(order, order)], driver="evd", overwrite_a=True

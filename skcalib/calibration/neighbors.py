@@ -14,22 +14,19 @@ from skcalib.compat import HasMethods, Interval
 from skcalib.cosines import EQUAL, rows_in_memory, rows_near
 from skcalib.inputs.vectors import LAST_BIT, SCALED, checked_rows, unit_rows, warn_of_silent
 
-# Cosines up to this count as 0. Each entry of two unit vectors is rounded to float32, so the
-# computed cosine of orthogonal vectors is at most the sum of both relative errors.
+# Cosines up to this count as 0: the rounding of two unit vectors to float32.
 ZERO = 2 * LAST_BIT
-# Exponent of a neighbor's cosine. Of 26 cells of groups and Cranfield with MiniLM and e5, any
-# from 0 to 5 changes the mean by 0.1 points, and one by 0.6 at most.
+# Exponent of a neighbor's cosine; any from 0 to 5 changes the mean of 26 cells by 0.1 points.
 ALPHA = 3
 
 
 class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, BaseEstimator):
     """Move vectors toward their nearest neighbors: for topics, intents, classes and clusters.
 
-    The fitted texts must contain members of the same groups, and a group must have more members
-    than there are neighbors: in groups without a fitted text, R-precision fell by 3 to 8 points
-    on two data sets. A search whose queries have several answers also gains; with one answer
-    per query it may lose 2 points. Differences between close texts shrink, so scores of graded
-    similarity (STS) fall. Use it after ``Whitening(power="auto")``.
+    Fit it on members of the same groups, more of each than `n_neighbors`: in groups without a
+    fitted text, R-precision fell by 3 to 8 points on two data sets. A search whose queries have
+    several answers also gains; with one answer per query it may lose 2 points. Graded
+    similarity (STS) loses. Use it after ``Whitening(power="auto")``.
 
     With x̂ of unit length, ``x' = unit(x̂ + weight Σ w_j x̂_j / Σ w_j)`` over the nearest
     fitted texts and ``w_j = cos(x, x_j)^3``; those of cosine 0 or less have no weight. This is
@@ -44,14 +41,13 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         Weight of the neighbors' mean. 0.5 keeps most of the gain and does half the harm.
     neighbors : transformer or None, default=None
         scikit-learn's ``KNeighborsTransformer``, or a similar one (of pynndescent or faiss), by
-        cosine or Euclidean distance. It is cloned, its ``n_neighbors`` is set, and it gets
-        vectors of unit length. None compares each text with every fitted text.
+        cosine or Euclidean distance; its ``n_neighbors`` is set. None compares each text with
+        every fitted text.
 
     Attributes
     ----------
     vectors_ : ndarray of shape (n_fitted, n_features), float32
-        Vectors of the fitted texts, of unit length. Zero vectors are left out, unless all are
-        zero.
+        Vectors of the fitted texts, of unit length, without zero vectors.
     neighbors_ : transformer or None
         The fitted clone; None without `neighbors`, or with at most ``n_neighbors + 1`` texts.
     parameters_ : dict
@@ -107,8 +103,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Vectors of the texts that are searched, or of other texts of their domain. A text
-            with a single counterpart, such as its translation, would be moved away from it.
+            Vectors of the texts that are searched, or of other texts of their domain.
         y : None
             Ignored.
 
@@ -119,7 +114,7 @@ class NeighborSmoothing(OneToOneFeatureMixin, FloatTransformer, VersionedState, 
         Warns
         -----
         UserWarning
-            If `X` has fewer texts than a text is to have neighbors: all of them count.
+            If `X` has too few texts, which then all count.
         """
         X = checked_rows(self, X, reset=True)
         vectors = unit_rows(X)[0].astype(np.float32)
@@ -191,10 +186,7 @@ def _moved(
     n_neighbors: int,
     weight: float,
 ) -> np.ndarray:
-    """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest candidates, ``w = cos^3``.
-
-    ``candidates`` have the shape (n_samples, m, d). One that equals x is left out.
-    """
+    """Move rows (n, d) toward the nearest of candidates (n, m, d), without an equal one."""
     # Unlike the cosines of a search, these do not depend on the other rows.
     cosines = np.einsum("ij,ikj->ik", unit, candidates)
     cosines[missing] = 0.0  # no weight

@@ -20,21 +20,19 @@ MANY = "many"
 LEAST_SPREAD, LEAST_SPREAD_OF_REST = 0.4, 0.63
 # Within this factor of the limit, other samples of the same vectors may be on its other side.
 UNSURE = 1.1
-# Share of a column's variance that is added to its squared mean. It decides where the mean is
-# hardly more than sampling error.
+# Share of a column's variance that is added to its squared mean, which may be sampling error.
 SHARE_OF_VARIANCE = 0.1
 # Share of columns, and of directions, that may be outliers (Mu & Viswanath, arXiv:1702.01417).
 SHARE_OF_OUTLIERS = 0.01
 # A column whose variance is at most this multiple of the median column's counts as constant.
 CONSTANT = 2.0
 # Directions for each group, and the largest share of the directions that are flattened, of
-# which two samples determine one: the rest is hardly more than sampling error.
+# which two samples determine one.
 DIRECTIONS_OF_GROUP, MOST_DIRECTIONS, SAMPLES_OF_DIRECTION = 2, 0.9, 2
-# Share of the directions that are flattened for graded similarity. A larger share gains more on
-# means of a layer, and loses on better features, such as prompts.
+# Share of the directions that are flattened for graded similarity; more loses with prompts.
 DIRECTIONS_OF_MANY = 0.25
 # Share of the mean that is kept in a trained output, and the largest mean cosine that it may
-# leave. The mean points toward the largest group, whose vectors would lose that direction.
+# leave. The mean points toward the largest group.
 KEPT_OF_MEAN = 0.2
 # The noise for k groups is this share of the variance that each of k equal directions would
 # have, times a power of the width of the cone: a narrow cone has less noise.
@@ -46,12 +44,9 @@ MASSIVE, WIDE = 0.5, 32
 
 @dataclass(frozen=True)
 class Strength:
-    """How strongly mean, columns and directions of a sample count: parameters in use.
+    """How strongly mean, columns and directions of a sample count: parameters in use."""
 
-    Columns are divided by ``scale``, and their covariance is decomposed.
-    """
-
-    scale: np.ndarray  # (d,)
+    scale: np.ndarray  # (d,), divides columns before the decomposition
     eigenvalues: np.ndarray  # Λ, after shrinkage
     total: float  # variance of the sample, tr Σ
     shrinkage: float
@@ -160,12 +155,9 @@ def ledoit_wolf_shrinkage(moments: Moments) -> float:
 def is_trained(moments: Moments) -> bool:
     """Whether the mean is that of an output that was trained for cosine similarity.
 
-    Inner layers and language models that were never trained for similarity have a few outlier
-    columns, which hold most of the mean whatever the texts are about [1]_. An output that was
-    trained for cosines has none, or a few that hardly vary; without these its mean spreads.
-
-    .. [1] Timkey & van Schijndel (2021), "All Bark and No Bite: Rogue Dimensions in Transformer
-           Language Models Obscure Representational Quality", arXiv:2109.04404.
+    In other vectors a few outlier columns hold most of the mean, whatever the texts are about
+    (Timkey & van Schijndel 2021, "All Bark and No Bite", arXiv:2109.04404). A trained output
+    has none, or a few that hardly vary; without these its mean spreads.
     """
     return not moments.is_centered and evenness(moments) >= 1
 
@@ -204,11 +196,7 @@ def spread(values: np.ndarray) -> float:
 
 
 def flattening_level(variance: np.ndarray, n: int, n_groups: int | str | None) -> float:
-    """Variance to which stronger directions are flattened: an eigenvalue of the sample.
-
-    By default it is the first beyond the hundredth of directions that may be outliers, so that
-    these have no influence on it. For a number of groups, about two directions each are equal.
-    """
+    """Variance to which stronger directions are flattened: an eigenvalue of the sample."""
     determined = min(int(np.count_nonzero(variance > rounding_error(variance))), n - 1)
     if n_groups is None:
         place = ceil(SHARE_OF_OUTLIERS * len(variance))
@@ -231,10 +219,7 @@ def warn_of_massive_column(variances: np.ndarray) -> None:
 
 
 def noise_of_groups(mean: np.ndarray, total: float, n_groups: int) -> float:
-    """Noise for a number of groups in a trained output, as a share of the total variance.
-
-    The more groups, the more directions distinguish them, and the weaker these are.
-    """
+    """Noise for a number of groups in a trained output, as a share of the total variance."""
     return SHARE_OF_GROUP / n_groups * cone_width(mean, total) ** CONE_POWER
 
 

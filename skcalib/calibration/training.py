@@ -30,16 +30,11 @@ class Trainer:
     """The training of a flow on some rows of X, on its device, epoch by epoch.
 
     BERT trains with this update: Adam (arXiv:1412.6980) without its bias correction and with
-    decoupled weight decay (arXiv:1711.05101) on matrices only,
+    decoupled weight decay (arXiv:1711.05101) on matrices only. Without the correction the first
+    few hundred steps are up to six times as long, so that a single epoch over a few thousand
+    sentences suffices.
 
-        m <- beta1 m + (1 - beta1) g,  v <- beta2 v + (1 - beta2) g^2
-        p <- p - learning_rate (m / (sqrt(v) + epsilon) + weight_decay p)
-
-    Without the correction the first few hundred steps are up to six times as long, so that a
-    single epoch over a few thousand sentences suffices.
-
-    ``state`` has the rows p, m and v, each with all parameters, which are views of p. So an
-    update or a snapshot is a few calls over one array, whatever the number of layers.
+    ``state`` has the rows p, m and v, each with all parameters, which are views of p.
     """
 
     def __init__(
@@ -120,11 +115,7 @@ class Trainer:
             return float(torch.cat(losses).double().numpy().mean())
 
     def warn_of_divergence(self) -> None:
-        """Warn if round trips do not return to their start, which makes the flow useless.
-
-        Errors, in standardized columns, are relative to the largest entry of a row, or to 1 if
-        that is more.
-        """
+        """Warn if round trips do not return to their start, which makes the flow useless."""
         encode, decode = self.flow.through_levels, self.flow.back_through_levels
         with torch.inference_mode():
             x = self.flow.standardize(self._tensor(self._X[self._rows[: self._batch_size]]))
@@ -156,11 +147,7 @@ def train(
     settings: Any,
     rng: np.random.RandomState,
 ) -> list[list[float]]:
-    """Train a flow in place, on its device.
-
-    ``settings`` has the parameters of `NormalizingFlow`. With rows held out, the best epoch
-    remains. Returns the loss of each epoch, and that of held-out rows if any, in nats.
-    """
+    """Train a flow in place; return for each epoch the loss, and that of rows held out."""
     trainer = Trainer(flow, X, rows, settings, rng)
     curve: list[list[float]] = []
     best: tuple[float, Any] = math.inf, None  # loss of held-out rows, and the state

@@ -36,8 +36,7 @@ from skcalib.inputs.vectors import check_vectors, checked_rows, warn_of_lengths
 from skcalib.process.caches import moments_of
 from skcalib.process.forks import cached_property
 
-# Samples per feature below which whitening amplifies sampling error. With 5, the smallest
-# estimate of equal eigenvalues is (1 - sqrt(1/5))^2 = 0.3 of their value (Marchenko & Pastur).
+# With 5 the smallest estimate of equal eigenvalues is 0.3 of them (Marchenko & Pastur).
 SAMPLES_PER_FEATURE = 5
 
 
@@ -49,15 +48,13 @@ class Whitening(
     Vectors are centered and mapped by ``W = U g(Λ)``, where ``U Λ Uᵀ`` is the
     eigendecomposition of their covariance and ``g(λ) = λ^(-1/2)``; the first ``n_components``
     columns are kept (BERT-whitening [1]_, algorithm 1). Their mean is then zero, their
-    covariance the identity, and all directions have equal weight in a cosine. For graded
-    similarity of a language model that was never trained for it, this gains much; on an encoder
-    that was trained for similarity it loses. Before a classifier exact whitening loses on any
-    model, and ``power="auto"`` does not.
+    covariance the identity, and all directions have equal weight in a cosine. Graded similarity
+    gains much by it if the language model was never trained for similarity, and loses if it
+    was; a classifier loses on any model.
 
-    ``Whitening(power="auto")`` recognizes by the mean vector which of the two it is. On an
-    output that was trained for cosine similarity it only subtracts most of the mean. On other
-    vectors it reduces the columns and the directions that hold most of the variance, and leaves
-    weak ones as they are, so that no task loses.
+    ``power="auto"`` recognizes which of the two it is, so that no task loses. From an output
+    that was trained for cosine similarity it only subtracts most of the mean. On other vectors
+    it reduces the columns and directions that hold most of the variance, and no others.
 
     Parameters
     ----------
@@ -68,29 +65,26 @@ class Whitening(
     method : {"pca", "zca", "rotated"}, default="pca"
         "pca" returns coordinates along the principal axes, by decreasing variance. "zca"
         rotates the kept axes back, ``W = U g(Λ) Uᵀ``: as close to the input as a whitened
-        vector can be [2]_, always ``n_features_in_`` wide. "rotated" turns the coordinates of
-        "pca" by a random rotation, the same for every fit of that width, so that every column
-        gets a share of the variance, which int8 and binary codes need.
+        vector can be [2]_, and as wide. "rotated" turns the coordinates of "pca" at random, in
+        the same way for every fit of that width, so that all columns share the variance, which
+        int8 and binary codes need.
     centering : float in [0, 1] or "auto", default="auto"
-        Share of the mean that is subtracted (beta in Su's generalization of the method [4]_).
-        "auto" is 1; for a trained output with ``power="auto"`` and no number of groups 0.8, or
-        more if the vectors would keep an average cosine above 0.2.
+        Share of the mean that is subtracted (beta in [4]_). "auto" is 1; for a trained output
+        with ``power="auto"`` and no number of groups 0.8, or more if the vectors would keep an
+        average cosine above 0.2.
     power : float in [0, 1] or "auto", default=1.0
         1 whitens, 0 only centers and rotates (PCA); values between them whiten partly (gamma in
-        [4]_). "auto" chooses power, centering, and the scale of columns from mean and
-        covariance, see Notes. It recognizes raw vectors by outlier columns, which a rotation or
-        a scaling removes, so pass vectors as an encoder returns them.
+        [4]_). "auto" chooses for you, see Notes. It recognizes raw vectors by outlier columns,
+        which a rotation or scaling removes, so pass vectors as an encoder returns them.
     noise : float in [0, 1e9], default=0.0
         The assumed variance of noise in every direction, as a share of the total variance. The
         gain becomes ``g(λ) = λ^(-power/2) λ / (λ + noise tr(Σ))``.
     n_groups : int, "many" or None, default=None
-        With ``power="auto"``, the approximate number of groups that the vectors should
-        distinguish, such as topics, intents or clusters. "many" is for graded similarity, where
-        each text is a group of its own.
+        With ``power="auto"``, roughly how many topics, intents or clusters the vectors should
+        distinguish. "many" is for graded similarity, where each text is a group of its own.
     shrinkage : float in [0, 1] or "auto", default=0.0
-        Weight of the scaled identity in the covariance,
-        ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``, so that every direction is usable with
-        fewer samples than features. "auto" is the estimate of Ledoit and Wolf [3]_.
+        Weight of the identity in ``(1 - shrinkage) Σ + shrinkage tr(Σ)/d I``, which makes every
+        direction usable with fewer samples than features. "auto" is an estimate of it [3]_.
 
     Attributes
     ----------
@@ -110,14 +104,13 @@ class Whitening(
     centering_, shrinkage_, noise_, power_ : float
         Values in use.
     level_ : float
-        Variance that is added to each eigenvalue; 0 unless `power` is "auto" and the vectors
-        are no trained output.
+        Variance added to each eigenvalue: 0, or see Notes.
     scale_ : ndarray of shape (n_features,)
-        What each column is divided by before the decomposition: 1, or see Notes.
+        What each column is divided by first: 1, or see Notes.
     n_samples_seen_ : int
-        Number of samples fitted on, over all calls of `partial_fit`.
+        Number of samples, over all calls of `partial_fit`.
     moments_ : Moments
-        Sums over the sample: ``n``, ``mean``, ``scatter``; they add up over parts by ``merge``.
+        The sums ``n``, ``mean`` and ``scatter`` over the sample.
     parameters_ : dict
         The parameters of the last fit, which `merge` keeps.
     n_features_in_, feature_names_in_
@@ -127,13 +120,11 @@ class Whitening(
     -----
     Of vectors that were not trained for cosines, ``power="auto"`` first divides each column by
     ``(σ² + median)^(1/2)``, with its variance and the median of all columns, since massive
-    activations are columns. The gain of directions is then ``g(λ) = (λ + level)^(-power/2)``,
-    as in Soft-ZCA [5]_. The page on mathematics has level and power, and what ``n_groups``
-    changes.
+    activations are columns. Then ``g(λ) = (λ + level)^(-power/2)``, as in Soft-ZCA [5]_. The
+    page on mathematics has level and power, and what ``n_groups`` changes.
 
     An eigenvalue counts as zero up to the rounding error of the decomposition, and for float32
-    vectors up to the variance that their rounding explains. `transform` keeps float32 and
-    float64. It computes in float64 where float32 would lose digits.
+    vectors up to the variance that their rounding explains.
 
     References
     ----------
@@ -143,7 +134,7 @@ class Whitening(
            American Statistician 72(4).
     .. [3] Ledoit & Wolf (2004), "A well-conditioned estimator for large-dimensional
            covariance matrices", Journal of Multivariate Analysis 88(2).
-    .. [4] Su (2022), kexue.fm/archives/9079.
+    .. [4] Su (2022), kexue.fm/archives/9079, a generalization of [1]_.
     .. [5] Diera, Galke & Scherp (2024), "Isotropy Matters: Soft-ZCA Whitening of Embeddings for
            Semantic Code Search", arXiv:2411.17538.
 
@@ -178,6 +169,7 @@ class Whitening(
     _learned = ("_solution",)
     n_samples_seen_ = property(attrgetter("moments_.n"), doc="Number of samples.")
     n_components_ = property(attrgetter("_axes.width"), doc="Width of the output.")
+    _n_features_out = n_components_
     rank_ = property(attrgetter("_axes.rank"), doc="Numerical rank of the covariance.")
     centering_ = property(attrgetter("_axes.strength.centering"), doc="Share of the mean.")
     shrinkage_ = property(attrgetter("_axes.strength.shrinkage"), doc="Shrinkage in use.")
@@ -250,7 +242,6 @@ class Whitening(
         self : Whitening
         """
         check_params(self)  # scikit-learn checks those of the first call only
-        # Refuses parameters that exclude each other now, though the map is computed later.
         check_groups(self.power, self.noise, self.n_groups)
         first = not self.__sklearn_is_fitted__()
         X = self._sample(X, reset=first)
@@ -261,9 +252,7 @@ class Whitening(
         return self._learn(moments, self.get_params(deep=False))
 
     def merge(self, *others: Self) -> Self:
-        """Return a whitening fitted on the samples of this one and of others.
-
-        It equals one `fit` on all samples together. This one and the others do not change.
+        """Return a new whitening, fitted on the samples of this one and of others.
 
         Parameters
         ----------
@@ -273,7 +262,6 @@ class Whitening(
         Returns
         -------
         merged : Whitening
-            A new one.
 
         Examples
         --------
@@ -368,10 +356,6 @@ class Whitening(
     def explained_variance_ratio_(self) -> np.ndarray:
         """The same variance as a share of the total."""
         return self._axes.variance / self._axes.strength.total
-
-    @property
-    def _n_features_out(self) -> int:
-        return self._axes.width
 
     def _sample(self, X: Any, *, reset: bool) -> Any:
         """Check a sample to learn from; a dask array stays one."""
@@ -471,11 +455,7 @@ def solve(
     method: str = "pca",
     **strength: Any,
 ) -> Axes:
-    """Decide which axes to keep, for validated parameters of `Whitening`.
-
-    ``strength`` has the parameters of `spectrum_of`. Too few samples, or samples that are all
-    equal, raise a ValueError.
-    """
+    """Decide which axes to keep; ``strength`` has the parameters of `spectrum_of`."""
     n = moments.n
     if n < 2:
         raise ValueError(

@@ -8,6 +8,7 @@ from copy import copy
 from dataclasses import replace
 from importlib.metadata import version
 from numbers import Integral
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
 from sklearn.utils.validation import check_is_fitted
@@ -18,22 +19,13 @@ from skcalib.compat import Interval, StrOptions
 from skcalib.encoders.lookup import WithMemory, vectors_of
 from skcalib.encoders.model.declared import declared, wants_prompt
 from skcalib.encoders.model.folder import CONFIG, entries, locate
-from skcalib.encoders.recipe import LAYER_NAMES, PAPERS, POOLINGS, Recipe, recipe_for
+from skcalib.encoders.recipe import AMBIGUOUS, LAYER_NAMES, PAPERS, POOLINGS, Recipe, recipe_for
 from skcalib.encoders.store import VectorStore
 from skcalib.inputs.texts import as_texts
 from skcalib.process.devices import device_of_fitted
 
 if TYPE_CHECKING:
     from skcalib.encoders.model.load import Backbone
-
-
-def _of_recipe(name: str, doc: str) -> Any:
-    """Return a property that is an entry of the recipe."""
-
-    def entry(self: Any) -> Any:  # numpydoc reads the source of a def, not of a lambda
-        return getattr(self._recipe, name)
-
-    return property(entry, doc=doc)
 
 
 class BertEncoder(WithMemory):
@@ -55,45 +47,40 @@ class BertEncoder(WithMemory):
     pooling : {"auto", "cls", "mean", "mean_own", "max", "max_own", "last", \
             "mean_without_first", "weighted_mean", "zipf"}, default="auto"
         How the hidden states of a text's tokens become one vector. "cls" is the first token,
-        "last" the last one. "mean" and "max" are over all tokens, "mean_own" and "max_own" over
-        those of the text, without special ones. "mean_without_first" is for inner layers of
-        decoders, where "mean" is nearly the first token alone [2]_. "weighted_mean" weights
-        tokens by position, "zipf" by ``log(1 + rank)`` of their frequency in a sorted
-        vocabulary [1]_.
-        "auto" is the pooling that a folder of sentence-transformers declares, or else "mean".
-        "CLS" and "avg", names of the papers, are "cls" and "mean".
+        "last" the last one. "mean" and "max" are over all tokens, "mean_own" and "max_own"
+        without special ones. "mean_without_first" is for inner layers of decoders, where "mean"
+        is nearly the first token alone [2]_. "weighted_mean" weights tokens by position, "zipf"
+        by ``log(1 + rank)`` of their frequency in a sorted vocabulary [1]_. "auto" is what a
+        folder of sentence-transformers declares, or else "mean". The papers' "CLS" and "avg"
+        are "cls" and "mean".
     layers : int, tuple of int or {"last", "last2", "first_last", "embedding_last"}, \
             default=-1
         Hidden states to use: 0 is the output of the embedding layer, 1 that of the first
         transformer block, and negative numbers count from the last. The names stand for
         ``(-1,)``, ``(-2, -1)``, ``(1, -1)`` and ``(0, -1)``. The papers' "first-last-avg" is
-        "first_last", and "avg-last-2" is "last2".
+        "first_last".
     layer_merge : {"mean", "concat"}, default="mean"
         How the pooled vectors of several layers become one: their mean or concatenation.
     prompt : str or None, default=None
         Words to put before each text, such as "query: ", or around it, where ``{text}`` stands
-        for the text; the name of a prompt that a folder of sentence-transformers declares
-        selects that prompt. None uses its default prompt, if any, and "" none. The tokens of
-        the prompt are pooled unless the folder declares ``include_prompt`` as false. A text
-        that is too long is cut, never its prompt. With ``{text}`` twice, only the tokens of the
-        second text are pooled: in a decoder they have seen the whole text [3]_.
+        for the text; or the name of a prompt that a folder of sentence-transformers declares.
+        None uses its default prompt, if any, and "" none. The tokens of the prompt are pooled
+        unless the folder declares ``include_prompt`` as false; they are never cut. With
+        ``{text}`` twice, only the second is pooled: a decoder reads it after the first [3]_.
     max_length : int or None, default=None
-        Largest number of tokens per text or window, including prompt and special tokens; see
-        ``overflow``. None uses the number that the folder declares (``max_seq_length``), or
-        else the number of positions of the model.
+        Largest number of tokens per text or window, with prompt and special tokens. None uses
+        what the folder declares (``max_seq_length``), or else the positions of the model.
     truncate_dim : int or None, default=None
-        Number of leading dimensions of each layer's vector to keep, for a model that was
-        trained for it ("Matryoshka"). None keeps those that the folder declares, or else all.
+        Number of leading dimensions to keep of each layer, for a model that was trained for it
+        ("Matryoshka"). None keeps those that the folder declares, or else all.
     normalize : bool or "auto", default="auto"
-        Whether vectors are scaled to unit length in the end. "auto" scales them if the model's
-        folder declares it (a module ``Normalize``) and `layers` and `pooling` are those that it
-        declares.
+        Whether vectors are scaled to unit length. "auto" does it if the folder declares it (a
+        module ``Normalize``) for these `layers` and this `pooling`.
     overflow : {"cut", "cut_left", "cut_right", "windows"}, default="cut"
         How to encode a text of more than ``max_length`` tokens. "cut_right" keeps its
         beginning, "cut_left" its end, and "cut" is what the folder declares; they warn once.
-        "windows" encodes all of it, in windows of ``max_length`` tokens, and combines their
-        vectors: means weight each window by its tokens, "cls" weights all windows equally,
-        "max" takes the maximum, and "last" is that of the last window.
+        "windows" encodes all of it and pools over its windows: means weight each window by its
+        tokens, "cls" weights them equally, and "last" is that of the last window.
     device : str, default="auto"
         "cpu", "cuda", "cuda:1", "mps", or "auto": CUDA if it works, otherwise the CPU. A fitted
         encoder is used on the CPU where its device is missing.
@@ -103,9 +90,8 @@ class BertEncoder(WithMemory):
     memory : None, path-like or VectorStore, default=None
         Cache of vectors: a folder on a local disk, or a store. Each text goes through the model
         once, and an interrupted run resumes. It keeps all layers and poolings of a text, 66 kB
-        with MiniLM; ``VectorStore(folder, layers=[1, -1])`` keeps fewer. The pickle of a fitted
-        encoder has no memory, so that nothing is written where it is loaded. In any case,
-        recently used vectors stay in this process's memory, up to 256 MiB for all encoders.
+        with MiniLM; a `VectorStore` can keep fewer. The pickle of a fitted encoder has none. In
+        any case 256 MiB of recently used vectors stay in this process, for all encoders.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -122,13 +108,11 @@ class BertEncoder(WithMemory):
     max_length_ : int
         Largest number of tokens per text, including special tokens.
     declared_ : Declared
-        What the model's folder declares, a named tuple: ``pooling``, ``declares_pooling``,
-        ``normalizes``, ``prompts`` by name, ``default_prompt_name``, ``include_prompt``,
-        ``max_length``, ``lower_case`` and ``truncate_dim``.
+        What the model's folder declares, a named tuple, such as ``pooling``, ``normalizes``,
+        ``prompts`` by name, ``default_prompt_name`` and ``max_length``.
     fingerprint_ : str
-        SHA-256 of the files in the model's folder, except documentation, pictures, code and
-        weights in other formats. A fitted encoder refuses a model with another fingerprint,
-        and a release of transformers that splits texts into other tokens.
+        SHA-256 of the files that determine vectors. A fitted encoder refuses a model with
+        another one, and a release of transformers that splits texts into other tokens.
 
     See Also
     --------
@@ -170,7 +154,7 @@ class BertEncoder(WithMemory):
             tuple,
             list,
             range,
-            StrOptions({"last2avg", *LAYER_NAMES}),  # its error says what is meant
+            StrOptions({*AMBIGUOUS, *LAYER_NAMES}),  # its error says what is meant
         ],
         "layer_merge": [StrOptions({"mean", "concat"})],
         "prompt": [str, None],
@@ -278,43 +262,20 @@ class BertEncoder(WithMemory):
         from skcalib.encoders.model.batches import BackboneModel
 
         texts, recipe = as_texts(X), self._recipe
-        model = BackboneModel(self._backbone(), recipe)
+        model = BackboneModel(backbone_of(self), recipe)
         vectors, counts = vectors_of(
             texts, model, self.memory, recipe.merge, verbose=self.verbose
         )
         _warn_of_losses(counts.tolist(), len(vectors), recipe.max_length)
         return vectors
 
-    layers_ = _of_recipe("layers", "Hidden states in use, counted from 0.")
-    pooling_ = _of_recipe("pooling", "Pooling in use.")
-    normalize_ = _of_recipe("normalize", "Whether vectors have unit length.")
-    prompt_ = _of_recipe("prompt", 'Words before each text, or around ``{text}``; "" for none.')
-    max_length_ = _of_recipe("max_length", "Largest number of tokens, with special ones.")
-    fingerprint_ = _of_recipe("fingerprint", "SHA-256 of the files of the model.")
-
-    @property
-    def _n_features_out(self) -> int:
-        return self._recipe.n_features
-
-    def _backbone(self) -> Backbone:
-        """Return the model that this encoder was fitted with; refuse another one."""
-        from skcalib.encoders.model.load import load
-
-        recipe = self._recipe
-        backbone = load(locate(self.model), str(device_of_fitted(self.device)), recipe.dtype)
-        if backbone.fingerprint != recipe.fingerprint:
-            raise ValueError(
-                f"The model {str(self.model)!r} has fingerprint {backbone.fingerprint[:12]}, "
-                f"but this encoder was fitted with {recipe.fingerprint[:12]}: its files have "
-                "changed, or `model` was set to another one. Restore the model, or fit again."
-            )
-        if backbone.tokens.reading != recipe.reading:
-            raise ValueError(
-                f"The installed transformers {version('transformers')} splits texts into other "
-                "tokens than the release with which this encoder was fitted, so all vectors "
-                "would differ. Install that release, or fit again."
-            )
-        return backbone
+    layers_ = property(attrgetter("_recipe.layers"), doc="Hidden states, counted from 0.")
+    pooling_ = property(attrgetter("_recipe.pooling"), doc="Pooling in use.")
+    normalize_ = property(attrgetter("_recipe.normalize"), doc="Whether lengths are 1.")
+    prompt_ = property(attrgetter("_recipe.prompt"), doc="Words before or around a text.")
+    max_length_ = property(attrgetter("_recipe.max_length"), doc="Most tokens of a text.")
+    fingerprint_ = property(attrgetter("_recipe.fingerprint"), doc="SHA-256 of the model.")
+    _n_features_out = property(attrgetter("_recipe.n_features"))
 
 
 def recipe_of(fitted: BertEncoder) -> Recipe:
@@ -323,8 +284,24 @@ def recipe_of(fitted: BertEncoder) -> Recipe:
 
 
 def backbone_of(fitted: BertEncoder) -> Backbone:
-    """Return the loaded model of a fitted encoder."""
-    return fitted._backbone()
+    """Return the loaded model of a fitted encoder; refuse another one."""
+    from skcalib.encoders.model.load import load
+
+    recipe = fitted._recipe
+    backbone = load(locate(fitted.model), str(device_of_fitted(fitted.device)), recipe.dtype)
+    if backbone.fingerprint != recipe.fingerprint:
+        raise ValueError(
+            f"The model {str(fitted.model)!r} has fingerprint {backbone.fingerprint[:12]}, "
+            f"but this encoder was fitted with {recipe.fingerprint[:12]}: its files have "
+            "changed, or `model` was set to another one. Restore the model, or fit again."
+        )
+    if backbone.tokens.reading != recipe.reading:
+        raise ValueError(
+            f"The installed transformers {version('transformers')} splits texts into other "
+            "tokens than the release with which this encoder was fitted, so all vectors "
+            "would differ. Install that release, or fit again."
+        )
+    return backbone
 
 
 def for_export(fitted: BertEncoder, **changes: Any) -> BertEncoder:

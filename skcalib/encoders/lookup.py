@@ -21,8 +21,7 @@ from skcalib.encoders.store import Vectors, VectorStore, turn
 from skcalib.inputs.texts import TextTransformer, as_texts, distinct
 from skcalib.process import caches
 
-# Number of texts that are read, looked up on disk, tokenized and sorted together: enough for
-# lengths to repeat, few enough for texts and token ids to need little memory.
+# Texts that are tokenized and sorted together: enough for lengths to repeat.
 BLOCK = 16384
 TURN = 1024  # texts that a worker encodes before another one gets its turn
 
@@ -32,8 +31,8 @@ class Records(NamedTuple):
 
     rows: np.ndarray  # (b,) positions among the texts
     vectors: np.ndarray  # (b, n_slots, width)
-    # (b, 4) int32: numbers of tokens that are pooled, own and unknown, and whether the text was
-    # cut. If a text has no content, all its own tokens count as unknown.
+    # (b, 4) int32: numbers of tokens that are pooled, own and unknown (of a text without
+    # content, all own ones), and whether the text was cut.
     counts: np.ndarray
 
 
@@ -42,11 +41,7 @@ _notes: ContextVar[dict[str, bool] | None] = ContextVar("notes", default=None)
 
 @contextmanager
 def noting_content() -> Iterator[dict[str, bool]]:
-    """Yield a dict in which encoders record, for each text of a call, whether it has content.
-
-    Only an encoder sees the tokens of a text, and it may be anywhere in a pipeline or union. A
-    text has content if at least one encoder knows one of its tokens.
-    """
+    """Yield a dict in which encoders note which texts have a token that one of them knows."""
     notes: dict[str, bool] = {}
     token = _notes.set(notes)
     try:

@@ -60,10 +60,7 @@ def is_frozen(encoder: Any) -> bool:
 
 
 def before_calibration(encoder: Any, text: str) -> tuple[Pipeline, Pipeline | None]:
-    """Cut a fitted encoder of texts behind the step that makes texts dense vectors.
-
-    ``text`` is any text, for a trial.
-    """
+    """Cut a fitted encoder, tried on a text, behind the step that makes texts dense vectors."""
     steps, cut, X = _flat(encoder), 1, [text]
     for i, step in enumerate(steps, 1) if len(steps) > 1 else ():
         *_, X = _outputs(step, X, fit=False)
@@ -89,8 +86,7 @@ def encode(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the vectors of texts, and which of the texts have no content.
 
-    These are blank, contain only unknown tokens, or have a zero vector after some step. Each
-    distinct text is encoded once, also with ``fit``, which fits the encoder on them.
+    These are blank, contain only unknown tokens, or have a zero vector after some step.
     """
     unique, index = distinct(texts)
     silent = np.zeros(len(unique), bool)
@@ -151,10 +147,7 @@ def _present(pipeline: Pipeline) -> list[Any]:
 
 
 def of_side(encoder: Any, side: str) -> Any:
-    """Return an encoder of texts as its model declares it for a side, "query" or "document".
-
-    The encoder is returned as it is if it is fitted, has a prompt, or its model declares none.
-    """
+    """Return an encoder with the prompt, if any, that its model declares for a side."""
     encoder = as_encoder(encoder)
     if isinstance(encoder, Pipeline):
         if is_fitted(encoder):

@@ -28,8 +28,8 @@ LAYER_NAMES = {
     "first_last": (1, -1),
     "embedding_last": (0, -1),
     "first-last-avg": (1, -1),  # as the papers write it
-    "avg-last-2": (-2, -1),
 }
+AMBIGUOUS = "last2avg", "avg-last-2"
 
 
 class Pooling(NamedTuple):
@@ -96,9 +96,7 @@ class Recipe:
     pooling: str
     layer_merge: str
     prompt: str  # before each text, and each window of it, or around the ``{text}`` in it
-    # Tokens at the beginning and at the end that are not pooled. Of a prompt with two texts
-    # only the second one is pooled.
-    skip: tuple[int, int]
+    skip: tuple[int, int]  # tokens at the beginning and at the end that are not pooled
     max_length: int  # most tokens of a text or window, special ones included
     truncate_dim: int  # leading dimensions of each layer that are kept
     windows: bool  # whether long texts are read whole, in windows, not cut off
@@ -176,10 +174,10 @@ def recipe_for(encoder: Any, backbone: Backbone, shipped: Declared) -> Recipe:
 
 def resolve_layers(layers: Any, n_layers: int) -> tuple[int, ...]:
     """Resolve `layers` to indices of hidden states, counted from 0."""
-    if isinstance(layers, str) and layers == "last2avg":
+    if isinstance(layers, str) and layers in AMBIGUOUS:
         raise ValueError(
-            "layers='last2avg' has two meanings: the last two layers by its name, 'last2', and "
-            "the first and the last one in BERT-flow's code, 'first_last'. Pass one of these."
+            f"layers={layers!r} has two meanings: by its name the last two layers, 'last2'; in "
+            "BERT-flow's code the first and the last one, 'first_last'. Pass one of these."
         )
     indices = LAYER_NAMES.get(layers, layers) if isinstance(layers, str) else layers
     indices = (indices,) if isinstance(indices, Integral) else tuple(indices)

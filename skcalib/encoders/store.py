@@ -59,25 +59,22 @@ class VectorStore:
     Parameters
     ----------
     location : path-like
-        Folder; the first write creates it. A relative path refers to the working directory at
-        each call.
+        Folder; the first write creates it.
     dtype : {"float32", "float16"}, default="float32"
-        Precision on disk. float16 halves the size and rounds each entry to 11 bits, which
-        changes Spearman's rho on STS-B by less than 0.01 points (scores are times 100).
+        Precision on disk. float16 halves the size and changes Spearman's rho on STS-B by less
+        than 0.01 points (times 100).
     layers : sequence of int or None, default=None
-        Hidden states to keep, counted as in `BertEncoder`; None keeps all. An encoder that
-        needs others, or another pooling, raises an error.
+        Hidden states to keep, as in `BertEncoder`; None keeps all. An encoder that needs
+        others, or another pooling, raises an error.
     pooling : str, sequence of str or None, default=None
-        Poolings to keep, named as in `BertEncoder`; of "mean" and "max" also "_own". None
-        keeps all, but "last", "weighted_mean" and "mean_without_first" only for decoders and
-        encoders that use one of these.
+        Poolings to keep, as in `BertEncoder`; of "mean" and "max" also "_own". None keeps all,
+        "last", "weighted_mean" and "mean_without_first" only for decoders or when used.
 
     Notes
     -----
-    A text needs ``n_states * 6 * (4 * d + 32)`` bytes: 66 kB for MiniLM (7 hidden states of 384
-    dimensions), 242 kB for BERT-base (13 of 768). The six vectors are the first token, the mean
-    and the maximum with and without special tokens, and the Zipf-weighted mean. Of a decoder it
-    is nine: 652 kB for SmolLM2-135M (31 of 576), so pass the ``layers`` that you will compare.
+    A text needs ``n_states * n_poolings * (4 * d + 32)`` bytes: 66 kB for MiniLM (7 hidden
+    states of 384 dimensions), 242 kB for BERT-base (13 of 768), both with six poolings. With
+    the nine of a decoder SmolLM2-135M needs 652 kB: pass the ``layers`` that you will compare.
 
     Several processes may use the file at once if it is on a local disk. It holds numbers and
     hashes of texts, not the texts, and nothing in it can run code. Use a folder that you trust:
@@ -182,10 +179,7 @@ class Vectors:
     def read(
         self, texts: Sequence[str], slots: Sequence[str]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return which of n distinct texts are known, (n,), and their vectors and counts.
-
-        Vectors have shape (n, n_slots, d), counts (n, 4). Rows of unknown texts are arbitrary.
-        """
+        """Return which texts are known, (n,), vectors (n, n_slots, d), and counts (n, 4)."""
         keys = [self._key(text) for text in texts]
         known = np.zeros(len(texts), dtype=bool)
         counts = np.empty((len(texts), 4), dtype=np.int32)
@@ -331,11 +325,7 @@ def _format(db: sqlite3.Connection) -> int:
 
 @contextmanager
 def turn(folder: Path) -> Iterator[None]:
-    """Hold a lock that lets one worker at a time encode for the store in a folder.
-
-    After `PATIENCE` seconds, or where no file can be locked, work continues without it, and
-    some texts may be encoded twice.
-    """
+    """Let one worker at a time encode for the store in a folder, if a lock works in time."""
     # A thread may acquire it again; it is released when the process ends.
     lock = FileLock(folder / "skcalib-vectors.lock", is_singleton=True)
     with suppress(OSError, NotImplementedError):  # OSError includes a timeout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral
@@ -34,13 +35,11 @@ class TextEncoder(WithMemory):
     batch_size : int, default=1024
         Largest number of texts that the model gets at once.
     memory : None, path-like or VectorStore, default=None
-        Folder or store that also keeps vectors on disk, in float32 or the ``dtype`` of the
-        store, so that other processes call the model again for their first text only. The
-        pickle of a fitted encoder has no memory.
+        Folder or store that also keeps vectors on disk, so that other processes call the model
+        for their first text only.
     name : str or None, default=None
-        Name of the model in ``memory``, required there because the model itself cannot be
-        identified: two models of one name get each other's vectors. Give a new name whenever
-        the vectors change, as with a new version of an API.
+        Name of the model in ``memory``, required there: two models of one name get each other's
+        vectors. Give a new name whenever these change, as with a new version of an API.
     verbose : bool, default=False
         Show a progress bar.
 
@@ -53,7 +52,7 @@ class TextEncoder(WithMemory):
     `CalibrationSearch` also encodes several fragments of each text, which an API charges for.
 
     Vectors are float64 if the model returns float64, otherwise float32; nothing is normalized.
-    A pickle contains the model, which must be picklable, and no vectors.
+    A pickle contains the model, which must be picklable, and no memory.
 
     Examples
     --------
@@ -175,8 +174,7 @@ class TextModel(Model):
 
     def __init__(self, model: Any, name: str | None):
         self.model, self.name = model, name
-        # Of vectors in memory, shared by clones; the model itself would stay in memory.
-        self.key = object()
+        self.key = object()  # the model itself would stay in memory
 
     def encode(self, texts: Sequence[str]) -> Iterator[Records]:
         """Encode the texts with the model, batch by batch."""
@@ -196,6 +194,12 @@ class TextModel(Model):
         """Vectors that the model returns for some texts, checked."""
         model = self.model
         answer = getattr(model, "encode", model)(texts)
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise TypeError(
+                f"The model {model!r:.80} is asynchronous; expected a function that returns "
+                "vectors. Wrap it, as in lambda texts: asyncio.run(model(texts))."
+            )
         try:
             answer = np.asarray(answer)
         except ValueError:  # rows of different lengths

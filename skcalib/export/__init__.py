@@ -1,9 +1,9 @@
 """Export fitted pipelines as models of other libraries, which run without skcalib.
 
-A pipeline is a `BertEncoder` followed by any of `Whitening`,
-`NormalizingFlow`, `NeighborSmoothing`, scikit-learn's ``PCA``, ``TruncatedSVD``,
-``StandardScaler`` and ``Normalizer``, and steps of your own with a method ``linear_map``; or a
-search or a `BiEncoder` of one. If a format cannot hold a pipeline, an error gives the reason.
+A pipeline is a `BertEncoder` followed by any of `Whitening`, `NormalizingFlow`,
+`NeighborSmoothing`, scikit-learn's ``PCA``, ``TruncatedSVD``, ``StandardScaler`` and
+``Normalizer``, and steps of your own with a method ``linear_map``; or a search or a `BiEncoder`
+of one. If a format cannot hold a pipeline, an error gives the reason.
 """
 
 from skcalib.base import TRUSTED_TYPES

@@ -31,11 +31,7 @@ def module_of(part: Any) -> nn.Module:
 
 
 class LinearModule(nn.Module):
-    """``x -> (x - mean) W + bias``, the mean subtracted before the product.
-
-    The product is computed in float64 for float64 input, and if float32 is not ``safe`` for the
-    digits of float32 input.
-    """
+    """``x -> (x - mean) W + bias``, in float64 where float32 is not ``safe`` for the digits."""
 
     mean: torch.Tensor
     weight: torch.Tensor
@@ -78,11 +74,7 @@ class Latent(nn.Module):
 
 
 class SmoothingModule(nn.Module):
-    """``unit(x + weight Σ w_j x_j / Σ w_j)`` over the nearest vectors, ``w = cos^3``.
-
-    Vectors are searched in float32 and weighed in float64, even if ``half()`` keeps them in
-    float16.
-    """
+    """A `NeighborSmoothing` that searches in float32 and weighs in float64."""
 
     vectors: torch.Tensor
 

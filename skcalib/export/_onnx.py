@@ -26,13 +26,12 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
 
     Its inputs are ``input_ids`` and ``attention_mask``, int64 of shape (n_texts, n_tokens), as
     the model's tokenizer returns them for texts in the encoder's ``prompt_``: with special
-    tokens, padded on the right, cut to the encoder's ``max_length_``. Its output
-    ``sentence_embedding``, float32 of shape (n_texts, n_features), equals the vectors of the
-    pipeline to 1e-5 of their length, also for an empty text that has no token. Its metadata
-    are ``prompt``, ``max_length``, ``truncation_side``, and the numbers of tokens around a
-    text, ``tokens_before`` and ``tokens_after``, which a client must keep where it cuts. With
-    ``overflow="windows"`` it encodes single windows: a client splits long texts and combines
-    the vectors, as the page on deployment shows.
+    tokens, padded on the right, cut to ``max_length_``. Its output ``sentence_embedding``,
+    float32 of shape (n_texts, n_features), equals the vectors of the pipeline to 1e-5 of their
+    length. Its metadata are ``prompt``, ``max_length``, ``truncation_side``, and the numbers of
+    tokens around a text that a client must keep, ``tokens_before`` and ``tokens_after``. With
+    ``overflow="windows"`` a client splits long texts and combines the vectors, as the page on
+    deployment shows.
 
     Parameters
     ----------
@@ -40,7 +39,7 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
         Fitted: a `BertEncoder`, then any number of `Whitening`, `NormalizingFlow`,
         `NeighborSmoothing` and scikit-learn's ``Normalizer``.
     path : str or path-like
-        Path of a new file. It is written whole or not at all.
+        A new file, written whole or not at all.
 
     Raises
     ------
@@ -50,10 +49,9 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
 
     Notes
     -----
-    The model computes in float32, regardless of the ``dtype`` of the encoder, and neighbors are
-    searched exactly, regardless of the ``neighbors`` of a `NeighborSmoothing`. Of two fitted
-    texts that are equally near up to rounding, graph and pipeline may choose different ones as
-    the last neighbor.
+    The model computes in float32, regardless of the encoder's ``dtype``, and neighbors are
+    searched exactly, regardless of ``neighbors``. Of two fitted texts that are equally near up
+    to rounding, graph and pipeline may choose different ones.
 
     Examples
     --------
@@ -91,9 +89,8 @@ def save_onnx(pipeline: Any, path: str | os.PathLike) -> None:
 
     def write(target: Path) -> np.ndarray:
         _export(graph, inputs, metadata, target)
-        return _run(
-            runtime.InferenceSession(target, providers=["CPUExecutionProvider"]), inputs
-        )
+        session = runtime.InferenceSession(target, providers=["CPUExecutionProvider"])
+        return _run(session, inputs)
 
     write_checked(path, parts, expected, write, is_file=True)
 
@@ -107,9 +104,8 @@ def _export(
     axes = {0: torch.export.Dim("n_texts"), 1: torch.export.Dim("n_tokens")}
     logger = logging.getLogger("torch.onnx")
     level = logger.level
-    # torch warns about its own code, and about operators of packages that are not installed.
     with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # about torch's own code
         logger.setLevel(logging.ERROR)
         try:
             program: Any = torch.onnx.export(

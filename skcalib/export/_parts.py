@@ -35,12 +35,7 @@ class Parts(NamedTuple):
 
 
 def take_apart(pipeline: Any) -> Parts:
-    """Take a fitted pipeline, `BertEncoder` or `BiEncoder` apart.
-
-    Searches, inner pipelines and ``FrozenEstimator`` are unpacked, "passthrough" is left out. A
-    pipeline that is not fitted, does not begin with a `BertEncoder`, or has a step that no
-    export knows raises an error.
-    """
+    """Take a fitted pipeline, `BertEncoder` or `BiEncoder` apart; refuse any other."""
     pipeline = getattr(pipeline, "best_estimator_", pipeline)
     if isinstance(pipeline, BiEncoder):
         check_is_fitted(pipeline)

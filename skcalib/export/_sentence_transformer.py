@@ -34,10 +34,9 @@ def save_sentence_transformer(
     """Save a fitted pipeline as a folder that ``SentenceTransformer(folder)`` loads.
 
     The library, from version 5.4 on, loads it without skcalib and ``trust_remote_code``, and
-    returns the vectors of the pipeline to 1e-5 of their length; for an empty text only if the
-    tokenizer adds special tokens or there is a prompt. The folder holds the blocks of the model
-    that are needed, and a model card. The encoder's prompt becomes the default prompt, also of
-    ``encode_query`` and ``encode_document``.
+    returns the vectors of the pipeline in float32, to 1e-5 of their length; for an empty text
+    only if the tokenizer adds special tokens or there is a prompt. The folder has a model card.
+    The encoder's prompt is the default, also of ``encode_query`` and ``encode_document``.
 
     Parameters
     ----------
@@ -48,19 +47,13 @@ def save_sentence_transformer(
         New, or empty. It is written whole or not at all.
     normalize : bool or None, default=None
         Whether vectors are scaled to unit length. None scales them if the model's own folder
-        ends with ``Normalize``, since programs may rely on it and compute cosines as inner
-        products, and warns if lengths change.
+        ends with ``Normalize``, and warns if lengths change.
 
     Raises
     ------
     TypeError, ValueError
         If no module can hold a part of the pipeline, or the vectors of the folder differ from
-        the pipeline's, such as those of a model that padding changes. The message names the
-        nearest pipeline that can be saved, or exports that accept it.
-
-    Notes
-    -----
-    The model computes in float32, regardless of the ``dtype`` of the encoder.
+        the pipeline's. The message names the nearest pipeline that can be saved.
 
     Examples
     --------

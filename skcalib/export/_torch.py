@@ -17,17 +17,15 @@ def to_torch(*steps: Any) -> nn.Module:
     Parameters
     ----------
     *steps : estimators
-        Fitted `Whitening`, `NormalizingFlow`,
-        `NeighborSmoothing`, scikit-learn's ``Normalizer("l2")``, and pipelines of them, in the
-        order in which they transform.
+        Fitted `Whitening`, `NormalizingFlow`, `NeighborSmoothing`, scikit-learn's
+        ``Normalizer("l2")``, and pipelines of them, in the order in which they transform.
 
     Returns
     -------
     module : torch.nn.Module
         On the CPU. Maps tensors of shape (..., n_features) and keeps their dtype. The fitted
-        arrays are buffers: they are saved with a model and not trained. Vectors are compared
-        with every fitted vector, regardless of `neighbors`. For the density of a flow, and to
-        train it further, use `NormalizingFlow.to_torch`.
+        arrays are buffers: saved with a model, not trained. Neighbors are searched exactly. For
+        the density of a flow, and to train it further, use `NormalizingFlow.to_torch`.
 
     Raises
     ------

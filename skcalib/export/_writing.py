@@ -30,10 +30,7 @@ def some_texts(parts: Parts) -> list[str]:
 
 
 def probes(parts: Parts, without_token: bool) -> tuple[list[str], np.ndarray]:
-    """Texts of `some_texts`, and their vectors by the pipeline, without windows.
-
-    An empty one is among them if it has a token, such as [CLS], or ``without_token``.
-    """
+    """Texts and their vectors; an empty text only if it has a token, or ``without_token``."""
     from skcalib.encoders.model.forward import by_longest
 
     module, tokens = parts.backbone().module, parts.backbone().tokens
@@ -62,11 +59,9 @@ def write_checked(
     *ways: Callable[[Path], np.ndarray],
     is_file: bool = False,
 ) -> None:
-    """Write a file or folder by the first way that gives the expected vectors.
+    """Write a file or folder by the first way that gives the expected vectors to `TOLERANCE`.
 
-    A way writes to a path, reads it back, and returns its vectors. If no way gives the expected
-    ones to `TOLERANCE`, an error explains why. Rounding may decide which of two equally near
-    texts is a neighbor, so after a smoothing only most vectors must be equal.
+    A way writes to a path, reads it back, and returns its vectors.
     """
     import torch
 
@@ -76,6 +71,7 @@ def write_checked(
     lengths = np.linalg.norm(expected, axis=1)
     accepted = TOLERANCE * np.maximum(lengths, np.median(lengths))
     smooths = any(isinstance(step, NeighborSmoothing) for step in parts.steps)
+    # Rounding may decide which of two equally near texts is a neighbor.
     most = np.median if smooths else np.max
     plain = plain_torch(torch.device("cpu"))  # autocast would be in a graph
     with written_whole(path, is_file=is_file) as target, quiet_transformers(), plain:
@@ -99,8 +95,7 @@ def written_whole(path: str | os.PathLike, *, is_file: bool = False) -> Iterator
     """Yield a path to write a file or a folder to; it is renamed once all is written.
 
     An error, a kill or a full disk leaves nothing at ``path``. A path that exists is refused,
-    except an empty folder in which a folder is to be written, and so is a path next to which
-    nothing can be written.
+    except an empty folder for a folder.
     """
     target = Path(path).expanduser().resolve()  # a link, or ".", could not be replaced
     _check_free(target, is_file)

@@ -8,8 +8,4 @@ imported when a display is drawn.
 from skcalib.inspection._displays import CosineDisplay, SpectrumDisplay
 from skcalib.inspection._token_similarity import TokenSimilarityDisplay
 
-__all__ = [
-    "CosineDisplay",
-    "SpectrumDisplay",
-    "TokenSimilarityDisplay",
-]
+__all__ = ["CosineDisplay", "SpectrumDisplay", "TokenSimilarityDisplay"]

@@ -30,9 +30,8 @@ def axes_for(display: Any, ax: Axes | None) -> Axes:
 class SpectrumDisplay:
     """Singular values of a set of vectors, relative to the largest.
 
-    A spectrum that falls steeply means that a few directions decide every cosine; the spectrum
-    of whitened vectors is flat. The vectors are not centered here: a long common mean is one of
-    the directions.
+    Where it falls steeply, a few directions decide every cosine; that of whitened vectors is
+    flat. The vectors are not centered: a long common mean is one of the directions.
 
     Parameters
     ----------

@@ -29,11 +29,9 @@ class TokenSimilarityDisplay:
 
     With a pooling that is a mean, and linear steps behind it, the cosine *is* a sum over pairs
     of tokens, and nothing is approximated. The vector of a text is ``Σ_s w_s h_s``, with the
-    hidden states ``h_s`` of its tokens and their weights ``w_s``, whose sum is 1. A linear step
-    subtracts m and multiplies by W, so that the vector becomes ``Σ_s w_s (h_s - m) W``: the
-    shift is shared out equally over the tokens, by their weights. So is a bias. With the terms
-    ``z_s`` of one text and ``z'_t`` of the other, the cosine is
-    ``Σ_st z_s · z'_t / (|Σ z_s| |Σ z'_t|)``.
+    hidden states ``h_s`` of its tokens and weights ``w_s`` whose sum is 1. A linear step makes
+    it the sum of ``z_s = w_s ((h_s - m) W + b)``: the tokens share its shift and its bias by
+    their weights. The cosine of two texts is ``Σ_st z_s · z'_t / (|Σ z_s| |Σ z'_t|)``.
 
     The hidden state of a token depends on its whole text. So a contribution says where in the
     vectors the cosine comes from, not what the cosine would be without the word.
@@ -90,9 +88,8 @@ class TokenSimilarityDisplay:
         Parameters
         ----------
         pipeline : BertEncoder or Pipeline
-            Fitted. A pipeline begins with a `BertEncoder`, whose pooling is "mean",
-            "mean_without_first", "weighted_mean" or "zipf". Its other steps
-            are linear, such as `Whitening`, or scale vectors to unit length.
+            Fitted. The pooling of the encoder, the first step, is a mean; the other steps are
+            linear, such as `Whitening`, or scale vectors to unit length.
         a, b : str
             The texts. Tokens of the encoder's prompt are shown if it pools them.
         name : str or None, default=None
@@ -107,11 +104,9 @@ class TokenSimilarityDisplay:
         Raises
         ------
         TypeError
-            If the first step is no `BertEncoder`, a step is of an unknown kind, or a text is no
-            str.
+            If the first step is no `BertEncoder`, or a step is of an unknown kind.
         ValueError
-            If the cosine is no such sum, because of the pooling or of a step that is not
-            linear, or if a text is read in several windows.
+            If the pooling or a step makes the cosine no such sum, or a text needs windows.
         """
         encoder, *steps = [*flat(pipeline)] or [None]
         if not isinstance(encoder, BertEncoder):
@@ -158,10 +153,8 @@ class TokenSimilarityDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes or None, default=None
-            Where to draw; None makes a new figure.
-        **kwargs
-            Passed to matplotlib's ``imshow``.
+        ax, **kwargs
+            As for `SpectrumDisplay.plot`, and passed to matplotlib's ``imshow``.
 
         Returns
         -------
@@ -203,11 +196,7 @@ def _scaled(terms: np.ndarray) -> np.ndarray:
 def _terms_of(
     backbone: Backbone, recipe: Recipe, text: str
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Return the pooled tokens of a text, their shares, (n, 1), and terms, (n, d), in float64.
-
-    The shares add up to 1, and the terms to the vector of the text. A term is the hidden state
-    of a token times its share, and a factor that all tokens have.
-    """
+    """Return the pooled tokens of a text, their shares, (n, 1), and float64 terms, (n, d)."""
     from skcalib.encoders.model.pooling import Pooler  # imports torch
 
     windows = backbone.tokens.windows([text], recipe)
@@ -239,10 +228,7 @@ def _terms_of(
 
 
 def _words_of(kinds: Tokens, tokens: list[str]) -> tuple[list[str], np.ndarray]:
-    """Return words, and the word of each token, by the marks of the tokenizer.
-
-    A special token is a word of its own.
-    """
+    """Return words, special tokens among them, and the word of each token."""
     special = np.isin(kinds.tokenizer.convert_tokens_to_ids(tokens), kinds.special_ids)
     if kinds.marks_continuations:
         continues = np.array([token.startswith(CONTINUES) for token in tokens])

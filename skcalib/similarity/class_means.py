@@ -9,7 +9,10 @@ from skcalib.cosines import nearness
 ROUNDS = 3
 WEIGHT = 10.0  # texts that a name or a labeled text counts as
 LEAST = 1e-3  # weight of a name, so that no class is without any
-LEAST_SKILL = 0.05  # of labels alone, so that a name counts as 200 texts at most
+# Skills before any text is judged: names may mislead, and labels do not. So few labels let
+# names count less.
+PRIOR, UNKNOWN, KNOWN = 2, 0.0, 0.5
+EXAMPLES = 10  # of each class, at most, that classify the others
 # Texts of a class whose mean counts as much as its examples do: the rounds may find other
 # groups than those that are named.
 FOUND = 100.0
@@ -42,9 +45,7 @@ def class_means(
     n_classes, weight = codes.max() + 1, np.bincount(codes, weights)
     sums = sums_of(examples, codes, weights, n_classes)
     means = first = sums / weight[:, None]
-    if share < 1 and len(free):
-        best = nearness(free, means).max(axis=1)
-        free = free[best >= np.quantile(best, 1 - share)]
+    free = free[nearest_share(free, means, share)]
     nearest = before = nearest_class(free, means)
     for _ in range(ROUNDS):
         counts = np.bincount(nearest, minlength=n_classes)
@@ -56,6 +57,12 @@ def class_means(
     odds = kappa**ROUNDS, (1 - kappa) ** ROUNDS
     trust = odds[0] / sum(odds) * evidence(len(free), n_classes, FOUND)
     return (1 - trust) * first + trust * means
+
+
+def nearest_share(texts: np.ndarray, means: np.ndarray, share: float) -> np.ndarray:
+    """Return which texts are the ``share`` that is nearest to the means."""
+    best = nearness(texts, means).max(axis=1)
+    return best >= (np.quantile(best, 1 - share) if len(best) else 0)
 
 
 def evidence(n: int, n_classes: int, of_class: float = WEIGHT) -> float:
@@ -81,36 +88,35 @@ def nearest_class(texts: np.ndarray, means: np.ndarray) -> np.ndarray:
 
 
 def _weight_of_names(names: np.ndarray, labeled: np.ndarray, codes: np.ndarray) -> float:
-    """Return the weight of a name compared with a labeled text.
+    """Return how many labeled texts a name counts as.
 
-    Each labeled text is left out, and classified by the others with and without the names. The
-    weight is the share of the texts that only the names bring into their class, of those for
-    which the names make a difference, and of one more. It is multiplied by how well names alone
-    classify these texts, beyond chance, over how well labels alone do: labels that contradict
-    good names mislead, and good labels outvote the names.
+    These are the odds that a labeled text is nearest to the name of its class, over the odds
+    that it is nearest to one other text of its class, among one of each class. So names that
+    contradict the labels do not count, and good ones count more where classes have no topic.
     """
-    n_classes, counts = len(names), np.bincount(codes, minlength=len(names))
-    if counts.min() == 0 or counts.max() == 1 or n_classes == 1:
+    classes, codes = np.unique(codes, return_inverse=True)
+    if len(classes) < 2:
         return 1.0
-    of_labels = sums_of(labeled, codes, np.ones(len(codes)), n_classes)
-    judged, right = counts[codes] > 1, []
-    for weight in (1.0, 0.0):
-        sums, totals = weight * names + of_labels, weight + counts
-        scores = nearness(labeled, sums / totals[:, None])
-        # A text is compared with the mean of the others of its class.
-        n_others = np.maximum(totals[codes] - 1, 1e-9)
-        others = (sums[codes] - labeled) / n_others[:, None]
-        of_class = (labeled * others).sum(axis=1) - (others**2).sum(axis=1) / 2
-        scores[np.arange(len(codes)), codes] = of_class
-        right.append((scores.argmax(axis=1) == codes)[judged])
-    with_names, without = right
-    won, lost = np.sum(with_names & ~without), np.sum(~with_names & without)
-    by_names = _beyond_chance((nearest_class(labeled, names) == codes)[judged], n_classes)
-    by_labels = max(_beyond_chance(without, n_classes), LEAST_SKILL)
-    return max(by_names / by_labels * float((1 + won) / (1 + won + lost)), LEAST)
+    members = [np.flatnonzero(codes == c) for c in range(len(classes))]
+    right, times = np.zeros(len(codes)), np.zeros(len(codes))
+    for i in range(min(EXAMPLES, max(map(len, members)))):
+        examples = np.array([rows[i % len(rows)] for rows in members])
+        rest = np.delete(np.arange(len(codes)), examples)
+        right[rest] += nearest_class(labeled[rest], labeled[examples]) == codes[rest]
+        times[rest] += 1
+    judged = times > 0
+    by_one = _odds(right[judged] / times[judged], codes[judged], len(classes), KNOWN)
+    by_names = nearest_class(labeled, names[classes]) == codes
+    return max(_odds(by_names, codes, len(classes), UNKNOWN) / by_one, LEAST)
 
 
-def _beyond_chance(right: np.ndarray, n_classes: int) -> float:
-    """Return the share of right classes beyond that of chance, with one more that is right."""
-    share = (1 + right.sum()) / (1 + len(right))
-    return max(0.0, (share * n_classes - 1) / (n_classes - 1))
+def _odds(right: np.ndarray, codes: np.ndarray, n_classes: int, before: float) -> float:
+    """Return the odds of being right beyond chance, where PRIOR more texts are so ``before``.
+
+    Classes count alike: the skill is 0 by chance, and 1 if all is right.
+    """
+    n, skill = len(codes), 0.0
+    if n:
+        share = np.average(right, weights=1 / np.bincount(codes)[codes])
+        skill = max(0.0, float(share * n_classes - 1) / (n_classes - 1))
+    return (n * skill + PRIOR * before) / (n * (1 - skill) + PRIOR * (1 - before))

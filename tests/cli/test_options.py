@@ -95,7 +95,7 @@ def test_a_hyphen_is_standard_input(monkeypatch, content, column, expected):
         ("text\na\0b\n", "line 2 is not UTF-8, or has a NUL"),
         ("text\ngr\xf6\n".encode("latin1"), "line 2 is not UTF-8.*iconv"),
         ("größer".encode("utf-16"), "line 1 is not UTF-8"),
-        (gzip.compress(b"text\none\n"), "line 1 is not UTF-8.*unpack it if it is comp"),
+        (gzip.compress(b"text\none\n", mtime=0), "line 1 is not UTF-8.*unpack it if it is"),
     ],
 )
 def test_a_broken_table_is_named_with_its_line(tmp_path, content, message):

@@ -172,7 +172,8 @@ def test_a_pooling_outside_the_folder_is_refused(tiny_bert_copy, path):
     ("name", "content", "match"),
     [
         ("config.json", GIT_LFS, "git lfs pull"),
-        ("model.safetensors", GIT_LFS, "git lfs pull"),
+        ("model.safetensors", GIT_LFS, "model.safetensors is a pointer.*git lfs pull"),
+        ("tokenizer.json", GIT_LFS, "tokenizer.json is a pointer.*git lfs pull"),
         ("model.safetensors", None, "cut off or damaged"),
         ("model.safetensors.index.json", b'{"weight_map": {"x": "../x.safetensors"}}', "../x"),
         ("model.safetensors.index.json", b'{"weight_map": {"x": "inner/x"}}', "it lacks"),

@@ -232,3 +232,11 @@ def test_refuses_another_width():
     encoder.set_params(model=lambda texts: letters(texts)[:, :2])
     with pytest.raises(ValueError, match=r"shape \(3, 2\).*expected .*\(3, 5\).* fit again"):
         encoder.transform(TEXTS)
+
+
+def test_an_asynchronous_model_is_refused_by_its_name():
+    async def remote(texts):
+        return np.zeros((len(texts), 2))
+
+    with pytest.raises(TypeError, match=r"remote.* is asynchronous; .*asyncio\.run"):
+        TextEncoder(remote).fit(["a"])

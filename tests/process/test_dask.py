@@ -6,6 +6,7 @@ import warnings
 import joblib
 import numpy as np
 import pytest
+from loading import load
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -75,3 +76,21 @@ def test_a_whitening_is_the_same_even_if_a_worker_dies(cluster, tmp_path):
     covariances = (fitted.moments_.covariance() for fitted in (whitening, reference))
     assert_allclose(*covariances, rtol=1e-10)
     assert_allclose(Z, reference.transform(X), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:There are fewer than 5 samples", "ignore:.*unknown to this model"
+)
+@pytest.mark.parametrize("way", ["by_joblib", "by_dask", "by_ray"])
+def test_each_way_over_several_machines_equals_one_fit(tiny_bert, texts, cluster, way):
+    if way == "by_ray":
+        pytest.importorskip("ray")
+    encoder = BertEncoder(tiny_bert).fit(texts)
+    whole = Whitening(power="auto").fit(encoder.transform(texts))
+    merged = getattr(load("benchmarks/cluster.py"), way)(encoder, [texts[:7], texts[7:]])
+    assert_allclose(
+        merged.transform(whole.mean_[None] + 1),
+        whole.transform(whole.mean_[None] + 1),
+        rtol=1e-4,
+        atol=1e-5,
+    )

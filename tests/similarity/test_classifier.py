@@ -23,6 +23,7 @@ from sklearn.pipeline import make_pipeline
 
 from skcalib import BertEncoder, TextEncoder, Whitening, ZeroShotClassifier
 from skcalib.datasets import load_docstrings, load_questions
+from skcalib.similarity.class_means import _weight_of_names
 
 TOPICS = {0: "music", 1: "animals", 2: "cooking"}
 PLACES = np.random.default_rng(7).normal(size=(4, 40))
@@ -145,9 +146,9 @@ def test_labels_that_no_class_has_count_as_wrong():
     assert drawn().fit(texts).score(["2 5", "0 5"], [2.5, 0]) == 0.5
 
 
-@pytest.mark.parametrize("n_labels", [6, 30])
+@pytest.mark.parametrize("n_labels", [3, 6, 30])
 def test_names_that_labels_contradict_are_outvoted(n_labels):
-    """The names of two classes are exchanged, and two or more labels of each are right."""
+    """The names of two classes are exchanged, and one label of each or more is right."""
     texts = texts_of()
     wrong = {0: "animals", 1: "music", 2: "cooking"}
     labels = np.where(np.arange(180) < n_labels, truth(texts), -1)
@@ -326,13 +327,32 @@ def test_texts_of_no_class_are_rejected():
     assert predicted.dtype.kind == "i"
 
 
+def test_texts_as_near_to_a_mean_as_others_but_to_no_text_are_rejected():
+    """Usual texts of a class are of two groups, and those of topic 3 along another axis."""
+
+    def in_groups(texts):
+        numbers = np.array([[*map(int, text.split())] for text in texts])
+        topic, sign = numbers[:, 0], 1 - 2 * (numbers[:, 1] % 2)
+        vectors = np.stack([np.random.default_rng(row).normal(size=16) / 5 for row in numbers])
+        vectors[:, 0] += 1
+        vectors[:, 1] += np.where(topic == 1, -1, 1)
+        vectors[np.arange(len(texts)), np.where(topic == 3, 3, 2)] += sign
+        return vectors
+
+    texts = texts_of((0, 1), n=100)
+    model = ZeroShotClassifier(in_groups, rejection_rate=0.05, other=-1)
+    model.fit(texts, truth(texts))
+    assert np.mean(model.predict(texts_of((3,), n=100)) == -1) > 0.8
+    assert np.mean(model.predict(texts_of((0, 1), start=1000)) == -1) < 0.1
+
+
 def test_one_class_takes_every_text_with_a_warning():
     with pytest.warns(UserWarning, match="only one class, 7, so every text gets it"):
         model = drawn({7: "music"}).fit(texts_of())
     assert model.predict(["1 1", "0 5"]).tolist() == [7, 7]
     assert model.decision_function(["1 1"]).shape == (1, 1)
     one = drawn({7: "music"}, rejection_rate=0.4).fit(texts_of())  # no warning
-    assert {*one.predict(texts_of(topics=(1,)))} == {7, "other"}
+    assert {*one.predict(texts_of())} == {7, "other"}
 
 
 def test_two_classes_have_one_score_and_fit_into_scikit_learn():
@@ -513,6 +533,22 @@ def test_labels_decide_how_much_names_count(is_misled):
     right = [("a", "b")[code] for code in codes[200:]]
     assert named.score(test, right) >= nameless.score(test, right) - 0.03
     assert named.score(test, right) > 0.9
+
+
+@pytest.mark.parametrize("n_labels", [1, 2, 8, 50])
+def test_a_name_like_a_text_counts_as_one(n_labels):
+    """One that is the mean of its class counts more, and exchanged ones do not count."""
+    weights = []
+    for seed in range(40):
+        rng, codes = np.random.default_rng(seed), np.arange(6 * n_labels) % 6
+        means, noise = rng.normal(size=(6, 12)), rng.normal(size=(6 * n_labels + 6, 12))
+        texts = means[codes] + noise[6:]
+        of_names = means + noise[:6], means, np.roll(means, 1, axis=0)
+        weights.append([_weight_of_names(names, texts, codes) for names in of_names])
+    one, more, none = np.exp(np.mean(np.log(weights), axis=0))
+    assert one == pytest.approx(1, abs=0.35)
+    assert more > 1.6 * one
+    assert none < 0.1
 
 
 def test_names_that_classify_better_than_few_labels_count_more():

@@ -154,7 +154,7 @@ def token_budget(backbone: Backbone) -> int:
     """Tokens of an automatic batch: enough for efficient matrix products."""
     if backbone.device.type == "cuda":
         # A batch may fill a quarter of the GPU's memory. A token needs at most 64 times the
-        # memory of its hidden state: inner layer, queries, keys, values and their scores.
+        # memory of its hidden state.
         _, memory = torch.cuda.mem_get_info(backbone.device)
         return int(np.clip(memory // 4 // (64 * 4 * backbone.width), 4096, 65536))
     if backbone.device.type == "mps":
@@ -168,8 +168,7 @@ def batches(
 ) -> Iterator[np.ndarray]:
     """Rows of each batch, longest first, so that a lack of memory shows at once.
 
-    Nothing is padded: a batch with a text of more than ``longest_mixed`` tokens has only texts
-    of its length. A text longer than ``max_tokens`` is a batch of its own.
+    A batch with a text of more than ``longest_mixed`` tokens has only texts of its length.
     """
     order = np.argsort(-lengths, kind="stable")
     alike = np.where(lengths > longest_mixed, lengths, 0)[order]

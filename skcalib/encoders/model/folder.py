@@ -49,11 +49,7 @@ MOVED = (
 
 
 def locate(model: str | os.PathLike) -> Path:
-    """Find the folder of a model: a local folder, "minilm", or a hub id (cache, then hub).
-
-    A model in the cache is used without asking the hub, so that results do not change
-    during a study; "id@revision" updates it.
-    """
+    """Find the folder of a model: a local folder, "minilm", or a hub id (cache, then hub)."""
     if not isinstance(model, str | os.PathLike):
         raise TypeError(
             f"model is of type {type(model).__name__}; expected a folder or the id of a model "
@@ -97,7 +93,8 @@ def _check_files(folder: Path, files: Sequence[Path]) -> None:
             "may run code when loaded. Load the model by the library that wrote it, and save "
             "it by save_pretrained of transformers"
         )
-    fault = fault or _elsewhere(folder) or _fault_of_weights(files)
+    pointers = (f"{file.name} {pointer}" for file in files if (pointer := _pointer(file)))
+    fault = fault or next(pointers, "") or _elsewhere(folder) or _fault_of_weights(files)
     if fault:
         raise ValueError(f"The model in {str(folder)!r} is refused: {fault}.")
 
@@ -139,7 +136,7 @@ def _fault_of_weights(files: Sequence[Path]) -> str:
                 names = list(stored.keys())
                 kinds = {stored.get_slice(name).get_dtype() for name in names}
         except (OSError, SafetensorError) as error:
-            return f"{file.name} {_pointer(file) or f'is cut off or damaged ({error})'}"
+            return f"{file.name} is cut off or damaged ({error})"
         if few_bits := sorted(kinds & FEW_BITS):
             return f"it has weights in {few_bits[0]}, which are quantized. Save it in float32"
     return ""

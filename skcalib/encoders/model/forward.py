@@ -77,8 +77,7 @@ class ForwardPass:
     ) -> None:
         """Call ``receive(layer, hidden)`` with hidden states of shape (N, d) of some layers.
 
-        ``ids``, of shape (N,), holds the token ids of B texts, one after the other, grouped by
-        length; if one is longer than ``longest_packed``, all have its length.
+        ``ids``, (N,), holds the token ids of B texts, one after the other, grouped by length.
         """
         last, hooked = max(layers), self.hooked
 

@@ -95,10 +95,7 @@ class Backbone:
 def _trial_of(
     module: Any, tokens: Tokens, n_positions: int
 ) -> tuple[list[np.ndarray], list[torch.Tensor], bool]:
-    """Draw three texts, the last two of equal length, and run each alone.
-
-    Returned are token ids, hidden states in float32, and whether the model is causal.
-    """
+    """Return ids and states of three texts run alone, and whether the model is causal."""
     # The first text exceeds the windows of the model, unless they are long.
     windows = [n + 8 for n in windows_of(module) if n + 8 <= TRIAL]
     shape = 3, min(max([16, *windows]), n_positions)
@@ -129,10 +126,7 @@ def _states_of(module: Any, ids: np.ndarray) -> torch.Tensor:
 def _forward_pass(
     module: Any, texts: list[np.ndarray], states: list[torch.Tensor], is_causal: bool
 ) -> ForwardPass:
-    """Return the forward pass in which texts share a row, if each has the states it has alone.
-
-    Otherwise a batch has texts of one length; a model whose texts mix there, too, is refused.
-    """
+    """Return a pass in which texts share a row, or else one of batches of a single length."""
     longest: float = 0
     if attention_of(module) and not by_longest(module):
         # Windows longer than the first text are not tried. Some begin at half their length.
@@ -159,10 +153,7 @@ def _compare(
     states: list[torch.Tensor],
     tolerance: float = 1e-4,
 ) -> None:
-    """Raise a ValueError unless texts that are run together get their states, of some layers.
-
-    An entry may deviate by ``tolerance`` times the largest entry of its text.
-    """
+    """Refuse a pass unless each text gets its states, to a share of the largest entry."""
     layers = range(len(states[0]))
     computed: list[torch.Tensor] = []
     for batch in [texts] if forward.longest_packed else [texts[:1], texts[1:]]:
@@ -243,9 +234,8 @@ def n_embedded(folder: Path, tokenizer: Any, module: Any) -> int:
             "make one up. Save the tokenizer to this folder too, or download the model again"
         )
     rows = module.get_input_embeddings().weight.shape[0]
-    # Rows without a token pad the table, usually to a multiple of 128, or are reserved for
-    # later tokens: less than a hundredth of the rows in the models that we know.
-    # Tokens that were added later may have no row; texts with these tokens are refused.
+    # Rows without a token pad the table, or are reserved for later tokens: in the models that
+    # we know, less than a hundredth. Tokens that were added later may have no row.
     if not rows - max(128, rows // 16) <= len(tokenizer) or tokenizer.vocab_size > rows:
         raise ValueError(
             f"its tokenizer has {len(tokenizer)} tokens, but the model embeds {rows}. Save "

@@ -85,19 +85,14 @@ def packed_attention(
     sliding_window: int | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend within each text of a row of N tokens; the signature is that of transformers.
-
-    Query, key and value have shape (1, H, N, w), the output has shape (1, N, H, w). With a
-    window a token attends only to those less than ``sliding_window`` away.
-    """
+    """Attend within each text of a row of N tokens, from (1, H, N, w) to (1, N, H, w)."""
     # transformers passes these to every attention, and they do not change its result here.
     harmless = {"dropout", "position_ids", "is_causal", "use_cache"}
     harmless |= {"output_attentions", "output_hidden_states", "deterministic"}
     unknown = sorted(k for k, v in others.items() if v is not None and k not in harmless)
     if attention_mask is not None or unknown or query.shape[2] != key.shape[2]:
         raise ValueError(f"A packed row cannot have a mask, other keys or {unknown}.")
-    # torch's own `enable_gqa` saves a hundredth of the time, and has no fast kernel on some
-    # devices.
+    # torch's `enable_gqa` saves a hundredth of the time, and is slow on some devices.
     if (groups := query.shape[1] // key.shape[1]) > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
     output = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format)
@@ -111,7 +106,6 @@ def packed_attention(
         )
         mask = None
         if sliding_window is not None and length > sliding_window:
-            # To build it takes a fiftieth of the time of attention.
             mask = _band(length, sliding_window, packed_row.causal, query.device)
         causal = packed_row.causal and mask is None
         attended = scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scaling)

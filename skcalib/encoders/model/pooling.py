@@ -13,8 +13,7 @@ from torch.nn.functional import embedding_bag
 from skcalib.encoders.lookup import Records
 from skcalib.encoders.recipe import POOLINGS, Slots
 
-# Factor of the weight of a window in which a pooling finds no token to count. Next to other
-# windows of a long text it is lost to rounding.
+# Factor of the weight of a window without a token to count: lost to rounding next to others.
 NEGLIGIBLE = 1e-12
 
 
@@ -185,8 +184,7 @@ class _Text:
     def add(self, vectors: np.ndarray, counts: np.ndarray, weights: np.ndarray) -> None:
         """Add a window."""
         weights = weights[:, None]
-        # A maximum is over the windows of the largest weight: a window without anything to
-        # count has a negligible one.
+        # A maximum is over the windows that have something to count.
         larger = np.maximum(
             np.where(weights < self._weights, -np.inf, vectors),
             np.where(weights > self._weights, -np.inf, self._sums),

@@ -21,14 +21,12 @@ if TYPE_CHECKING:
 TEXT = "{text}"  # stands for the text in a prompt
 
 # A text is cut before it is tokenized, after CHARACTERS for each token to keep, or later if
-# this gives too few tokens. The last MARGIN tokens before the cut are not trusted: the cut may
-# go through a word, of which WordPiece uses at most a hundred letters.
+# this gives too few tokens. The last MARGIN tokens may be those of a word that is cut.
 CHARACTERS, MARGIN = 16, 128
 # The tokenizer needs about a hundred bytes for each character at once.
 CHARACTERS_AT_ONCE = 2**22
 
-# The space in vocabularies of SentencePiece and of byte-level tokenizers. Before an unknown
-# word it is a separate token.
+# The space of SentencePiece and of byte-level tokenizers, a token before an unknown word.
 SPACES = "\N{LOWER ONE EIGHTH BLOCK}", "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}"
 CONTINUES = "##"  # marks a token that continues a word, in WordPiece
 
@@ -106,12 +104,7 @@ class Tokens:
         return len(self.tokenizer)
 
     def windows(self, texts: Sequence[str], recipe: Recipe) -> Windows:
-        """Make token ids of texts, each in a prompt, in windows of bounded length.
-
-        If texts are read whole, a text has as many windows as cover it, one after the other.
-        Otherwise it has one, with the beginning or the end of a long text. A prompt with two
-        texts has the same part of the text twice.
-        """
+        """Make token ids of texts in a prompt: all windows of each, or one that is cut."""
         parts, texts = [*map(_composed, around(recipe.prompt))], [*map(_composed, texts)]
         most, side = CHARACTERS * (recipe.max_length + MARGIN), recipe.truncation_side
         strings = texts if recipe.windows else [_some(text, most, side) for text in texts]

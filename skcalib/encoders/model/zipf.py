@@ -14,10 +14,8 @@ import numpy as np
 def zipf_weights(tokens: Sequence[str], special_ids: Collection[int]) -> np.ndarray:
     """Weight ``log(1 + rank)`` of every token of a frequency-sorted vocabulary, by id.
 
-    The first whole word has rank 1; tokens before it and special tokens have weight 0. A
-    vocabulary that does not look sorted by frequency is refused: its words begin after more
-    than a quarter of the tokens (those of characters, as of bert-base-chinese, are in the order
-    of code points), or they are in alphabetical order.
+    The first whole word has rank 1; tokens before it and special tokens have weight 0. Words in
+    alphabetical order, or of characters as in bert-base-chinese, are refused.
     """
     special = set(special_ids)
     first_word = next(
