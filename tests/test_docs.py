@@ -6,12 +6,8 @@ Those of README always, the others where the extra for the documentation is inst
 import re
 from importlib.metadata import version
 
-import numpy as np
-import pandas as pd
 import pytest
 from loading import ROOT, load
-
-from skcalib.datasets import load_questions
 
 DOCS = ROOT / "docs"
 outputs = load("docs/outputs.py")
@@ -91,23 +87,6 @@ def test_each_block_of_a_page_runs_by_itself(page):
 def test_blocks_of_a_page_run_one_after_another(page):
     pytest.importorskip("matplotlib")
     run(page, {})
-
-
-@pytest.mark.usefixtures("minilm", "remembered")
-def test_groups_reach_the_rows_of_a_frame_with_any_index():
-    questions = load_questions()
-    mixed = np.random.default_rng(0).permutation(100)
-    own = pd.DataFrame({"text": questions.data, "intent": questions.target}, index=mixed)
-    (first, _), (second, _), *_ = blocks("tasks/clustering.md")
-    names = {"own": own}
-    made = 'pd.DataFrame({"text": load_docstrings().data})'
-    assert made in first
-    outputs.run(first.replace(made, "own"), "clustering.md", names)
-    printed = outputs.run(second, "clustering.md", names)
-    groups = own.groupby("intent")["group"].agg(lambda group: group.value_counts().iloc[0])
-    assert groups.mean() > 6  # of ten questions of an intent, most are in one group
-    for group, rows in own.sort_values("typical", ascending=False).groupby("group"):
-        assert f"Group {group}, {len(rows)} texts: {rows['text'].iloc[0]:.60}\n" in printed
 
 
 @pytest.mark.filterwarnings("ignore:There are fewer than 5 samples")
