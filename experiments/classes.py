@@ -12,7 +12,7 @@ quantile at 5 % of the greatest probability, or cosine, of the texts without lab
 
 import numpy as np
 from contenders import OURS, Near, pca
-from data import FITTED, labeled
+from data import FITTED, drawn, labeled, lookup
 from measures import unit
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
@@ -41,32 +41,28 @@ class Bench:
         self.classes = np.unique(self.pool_labels)
         self.names = [label.replace("_", " ").replace("-", " ") for label in self.classes]
         texts = list(dict.fromkeys([*self.pool, *self.new, *self.names]))
-        self.row, self.vectors = {text: i for i, text in enumerate(texts)}, encode(texts)
-        self.encoder = TextEncoder(self.encode)
+        self.encode = lookup(texts, encode(texts))
         self.weights = np.ones(len(self.labels))
         if name in SKEWED:  # whose accuracy counts as much as their balanced one
             codes, counts = np.unique(self.labels, return_inverse=True, return_counts=True)[1:]
             self.weights = (1 + len(codes) / (len(counts) * counts)[codes]) / 2
 
-    def encode(self, texts):
-        return self.vectors[[self.row[text] for text in texts]]
-
     def hits(self, predicted):
         """Whether predictions are right, with weights whose mean is the accuracy."""
         return self.weights * (np.asarray(predicted) == self.labels)
 
-    def drawn(self, n, seed):
-        """Rows of n labeled texts of each class."""
-        order = np.random.default_rng(seed).permutation(len(self.pool))
-        of_class = (order[self.pool_labels[order] == c][:n] for c in self.classes)
-        return np.concatenate([*of_class])
+    def ours(self, known, are_named):
+        y = with_labels(self.pool_labels, known) if len(known) else None
+        names = dict(zip(self.classes, self.names, strict=True)) if are_named else None
+        model = ZeroShotClassifier(TextEncoder(self.encode), names)
+        return model.fit(list(self.pool), y).predict(list(self.new))
 
-    def ours(self, pool, known=(), names=None, **params):
-        y = np.full(len(pool), None, object)
-        y[[*known]] = self.pool_labels[[*known]]
-        names = dict(zip(self.classes, self.names if names is None else names, strict=False))
-        model = ZeroShotClassifier(self.encoder, names or None, **params)
-        return model.fit(list(pool), y if len(known) else None).predict(list(self.new))
+
+def with_labels(labels, known):
+    """Labels of the known rows, and None."""
+    y = np.full(len(labels), None, object)
+    y[known] = labels[known]
+    return y
 
 
 def by_lines(bench, known, are_named):
@@ -101,62 +97,6 @@ def by_lines(bench, known, are_named):
     return predicted | {"LabelSpreading": bench.classes[spread]}
 
 
-# Texts of no class.
-
-
-def with_rejections(encode, pool, y):
-    model = ZeroShotClassifier(TextEncoder(encode), rejection_rate=RATE).fit(list(pool), y)
-    return lambda texts: model.predict(list(texts))
-
-
-def by_probability(encode, pool, y):
-    known = np.array([label is not None for label in y])
-    vectors = unit(encode(pool))
-    model = LogisticRegression(C=10, max_iter=2000).fit(vectors[known], list(y[known]))
-    limit = np.quantile(model.predict_proba(vectors[~known]).max(axis=1), RATE)
-
-    def predict(texts):
-        vectors = unit(encode(texts))
-        is_other = model.predict_proba(vectors).max(axis=1) < limit
-        return np.where(is_other, "other", model.predict(vectors))
-
-    return predict
-
-
-def nearest_mean(encode, pool, y):
-    known = np.array([label is not None for label in y])
-    vectors, labels = unit(encode(pool)), y[known].astype(str)
-    classes = np.unique(labels)
-    means = unit(np.array([vectors[known][labels == c].mean(axis=0) for c in classes]))
-    limit = np.quantile((vectors[~known] @ means.T).max(axis=1), RATE)
-
-    def predict(texts):
-        cosines = unit(encode(texts)) @ means.T
-        return np.where(cosines.max(axis=1) < limit, "other", classes[cosines.argmax(axis=1)])
-
-    return predict
-
-
-def nearest_stored(encode, pool, y):
-    """Reject texts whose nearest stored text is farther than that of most stored ones."""
-    stored = unit(encode(pool))
-    second = np.sort(stored @ stored.T, axis=1)[:, -2]  # the first is the text itself
-    limit = np.quantile(second, RATE)
-
-    def predict(texts):
-        return np.where((unit(encode(texts)) @ stored.T).max(axis=1) < limit, "other", "known")
-
-    return predict
-
-
-REJECTING = {
-    "nearest mean": nearest_mean,
-    "logistic regression": by_probability,
-    "nearest stored text": nearest_stored,
-    OURS: with_rejections,
-}
-
-
 def kinds_of(name):
     """Return a pool and its labels, usual texts, and odd texts of two kinds."""
     texts, labels = labeled(name, "train", EVERY)
@@ -174,15 +114,27 @@ def kinds_of(name):
 
 def rejections(encode, name):
     """Yield step, which usual texts are kept, and which odd ones of two kinds rejected."""
-    pool, of_pool, usual, odd = kinds_of(name)
+    pool, labels, usual, odd = kinds_of(name)
+    kinds = {"usual": usual} | odd
+    units, new = unit(encode(pool)), {kind: unit(encode(of)) for kind, of in kinds.items()}
+    second = np.sort(units @ units.T, axis=1)[:, -2]  # the first is the text itself
     for seed in range(DRAWS):
-        order = np.random.default_rng(seed).permutation(len(pool))
-        drawn = np.concatenate(
-            [order[of_pool[order] == c][:LABELS] for c in np.unique(of_pool)]
-        )
-        y = np.full(len(pool), None, object)
-        y[drawn] = of_pool[drawn]
-        for step, fitted in REJECTING.items():
-            predict = fitted(encode, pool, y)
-            rejected = {kind: predict(of_kind) == "other" for kind, of_kind in odd.items()}
-            yield step, predict(usual) != "other", rejected
+        known = np.sort(drawn(labels, LABELS, seed))
+        X, y, others = units[known], labels[known], np.delete(units, known, axis=0)
+        means = unit([X[y == c].mean(axis=0) for c in np.unique(y)])
+        logistic = LogisticRegression(C=10, max_iter=2000).fit(X, y)
+        scores = {
+            "nearest mean": lambda Z, of=means: (Z @ of.T).max(axis=1),
+            "logistic regression": lambda Z, of=logistic: of.predict_proba(Z).max(axis=1),
+            "nearest stored text": lambda Z: (Z @ units.T).max(axis=1),
+        }
+        kept = {}
+        for step, score in scores.items():
+            usually = second if step == "nearest stored text" else score(others)
+            limit = np.quantile(usually, RATE)
+            kept[step] = {kind: score(Z) >= limit for kind, Z in new.items()}
+        ours = ZeroShotClassifier(TextEncoder(encode), rejection_rate=RATE)
+        ours.fit(list(pool), with_labels(labels, known))
+        kept[OURS] = {kind: ours.predict(list(of)) != "other" for kind, of in kinds.items()}
+        for step, of_kinds in kept.items():
+            yield step, of_kinds["usual"], {kind: ~of_kinds[kind] for kind in odd}

@@ -14,9 +14,8 @@ import time
 import faiss
 import numpy as np
 import raw_recipes
-from data import pairs
-from measures import correlations, precisions, unit
-from raw_depths import texts_of
+from data import distinct, pairs, texts_of
+from measures import correlation, of_groups, of_places
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.metrics import roc_auc_score
@@ -41,31 +40,28 @@ def rows(encode, options):
     steps = {f"first {k}": Whitening(k, power="auto", n_groups="many") for k in KEPT}
     for k, step in {"raw": FunctionTransformer(), **steps}.items():
         row = {"dimensions": k}
-        for use, (vectors, sides, grades) in of_pairs.items():
-            row[use] = f"{score(use, step, vectors, sides, grades):.1f}"
-        units = unit(clone(step).fit(fitted).transform(scored))
-        same = codes[:, None] == codes
-        row["groups"] = f"{100 * precisions(units @ units.T, same).mean():.1f}"
+        for use, known in of_pairs.items():
+            row[use] = f"{score(use, step, *known):.1f}"
+        mapped = clone(step).fit(fitted).transform(scored)
+        row["groups"] = f"{100 * of_groups(mapped, codes).mean():.1f}"
         if k != "raw":
             pca = PCA(step.n_components, whiten=True, random_state=0)
             row["PCA"] = f"{score('similarity', pca, *of_pairs['similarity']):.1f}"
-        d = units.shape[1]
+        d = mapped.shape[1]
         yield row | {"MB": f"{4 * d:,}", "queries": f"{queries_a_second(d):,.0f}"}
 
 
 def vectors_of(encode, options, both, grades):
     """Return vectors of the distinct texts, their rows on both sides, and the grades."""
-    texts, places = np.unique(both, return_inverse=True)
-    vectors = raw_recipes.encoded(encode, options, "first_last", texts)[0]
-    return vectors, places.reshape(np.shape(both)).T, grades
+    texts, places = distinct(both)
+    return raw_recipes.encoded(encode, options, "first_last", texts)[0], places, grades
 
 
-def score(use, step, vectors, sides, grades):
-    units = unit(clone(step).fit_transform(vectors))
-    cosines = (units[sides[0]] * units[sides[1]]).sum(axis=1)
+def score(use, step, vectors, places, grades):
+    cosines = of_places(clone(step).fit_transform(vectors), places)
     if use == "answers":
         return 100 * roc_auc_score(grades, cosines)
-    return 100 * correlations(grades, [cosines])[0]
+    return correlation(grades, cosines)
 
 
 def queries_a_second(d):

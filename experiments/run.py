@@ -87,12 +87,10 @@ def main():
         with open(path, newline="", encoding="utf-8") as file:
             rows = [row for row in csv.DictReader(file) if row[first] not in made] + rows
     write(path, list(dict.fromkeys(name for row in rows for name in row)), rows)
-    words = [options.name, *(["--encoder", options.encoder] if options.encoder else [])]
-    for name in ("most", "only"):
-        given = getattr(options, name)
-        if given is not None:
-            values = given if isinstance(given, list) else [given]
-            words += [f"--{name}", *(str(value) for value in values)]
+    words = [options.name]
+    for name in ("encoder", "most", "only"):
+        if given := getattr(options, name):
+            words += [f"--{name}", *(given if name == "only" else [str(given)])]
     command = f"python experiments/run.py {shlex.join(words)}"
     remember(path, command, time.perf_counter() - start)
 

@@ -1,13 +1,11 @@
 """New topics in a sample of one domain: how often tests see them, and how often by mistake.
 
-A whitening is fitted on up to 1,000 texts of three quarters of the classes of a set. A sample
-of 400 other texts has none of the other classes, or a quarter of its texts. The cells have the
-percentage of 20 samples with a p-value below 0.01.
-
-Contenders: `shift`; Kolmogorov-Smirnov's test of the coordinates along the ten leading axes of
-the reference, and of the Mahalanobis distance, after Bonferroni; and a classifier of fitted and
-new vectors, a ridge classifier whose scores for the other half are compared by Mann and
-Whitney's test.
+1,000 texts of three quarters of the classes of a set are the reference. A sample of 400 other
+texts has none of the other classes, or a quarter of its texts. The cells have the percentage of
+20 samples with a p-value below 0.01, by `shift`; by Kolmogorov-Smirnov's test of the
+coordinates along the ten leading axes and of the Mahalanobis distance, after Bonferroni; and by
+a ridge classifier of fitted and new vectors, whose scores for the other half Mann and Whitney's
+test compares.
 """
 
 import numpy as np
