@@ -31,19 +31,9 @@ import numpy as np
 import raw_depths
 import raw_recipes
 import search
-from classes import ODD, Bench, by_lines, kinds_of, rejections
+from classes import ODD, hits, kinds_of, rejections
 from contenders import OURS, for_groups, for_known_groups, for_similarity, pca
-from data import (
-    FITTED,
-    SETS,
-    STS,
-    distinct,
-    drawn,
-    drawn_pairs,
-    labeled,
-    sentences,
-    texts_of,
-)
+from data import FITTED, SETS, STS, distinct, drawn_pairs, labeled, sentences, texts_of
 from measures import codes_of, of_groups, of_places, unit, with_resamples
 from scipy.stats import t
 from sklearn.cluster import KMeans
@@ -281,16 +271,8 @@ def answered(encode, options):
 def classified(n_labels, are_named):
     def task(encode, options):
         for name in SETS:
-            if are_named and name == "biomedical":  # whose topics have no names
-                continue
-            bench, hits = Bench(encode, name), {}
-            for seed in range(3 if n_labels else 1):
-                known = drawn(bench.pool_labels, n_labels, seed)
-                predicted = by_lines(bench, known, are_named)
-                predicted[OURS] = bench.ours(known, are_named)
-                for step, labels in predicted.items():
-                    hits.setdefault(step, []).append(bench.hits(labels))
-            yield name, "accuracy", resampled({s: np.mean(h, axis=0) for s, h in hits.items()})
+            if not are_named or name != "biomedical":  # whose topics have no names
+                yield name, "accuracy", resampled(hits(encode, name, n_labels, are_named))
 
     return task
 
@@ -318,7 +300,7 @@ def of_no_class(encode, options):
                 draws = values.setdefault(kind, {}).setdefault(step, [])
                 draws.append(balanced(kept, of_kind))
         for kind, of_steps in values.items():
-            means = {step: np.mean(hits, axis=0) for step, hits in of_steps.items()}
+            means = {step: np.mean(drawn, axis=0) for step, drawn in of_steps.items()}
             yield name, f"balanced accuracy, {kind}", resampled(means)
 
 

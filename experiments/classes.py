@@ -32,30 +32,36 @@ POOL, SCORED, LABELS, DRAWS, RATE = 2000, 1000, 8, 4, 0.05
 EVERY = 10**9  # texts, in random order
 
 
-class Bench:
-    """One set of texts with vectors, kept in memory; predictions are of its new texts."""
+def hits(encode, name, n_labels, are_named):
+    """Return by step whether new texts get their class, as a mean over draws of labels.
 
-    def __init__(self, encode, name):
-        self.pool, self.pool_labels = labeled(name, "train", FITTED)
-        self.new, self.labels = labeled(name, "test", 3000)
-        self.classes = np.unique(self.pool_labels)
-        self.names = [label.replace("_", " ").replace("-", " ") for label in self.classes]
-        texts = list(dict.fromkeys([*self.pool, *self.new, *self.names]))
-        self.encode = lookup(texts, encode(texts))
-        self.weights = np.ones(len(self.labels))
-        if name in SKEWED:  # whose accuracy counts as much as their balanced one
-            codes, counts = np.unique(self.labels, return_inverse=True, return_counts=True)[1:]
-            self.weights = (1 + len(codes) / (len(counts) * counts)[codes]) / 2
-
-    def hits(self, predicted):
-        """Whether predictions are right, with weights whose mean is the accuracy."""
-        return self.weights * (np.asarray(predicted) == self.labels)
-
-    def ours(self, known, are_named):
-        y = with_labels(self.pool_labels, known) if len(known) else None
-        names = dict(zip(self.classes, self.names, strict=True)) if are_named else None
-        model = ZeroShotClassifier(TextEncoder(self.encode), names)
-        return model.fit(list(self.pool), y).predict(list(self.new))
+    Weights make the mean the accuracy, or in skewed sets that of it and of balanced accuracy.
+    """
+    pool, of_pool = labeled(name, "train", FITTED)
+    new, of_new = labeled(name, "test", 3000)
+    classes, found = np.unique(of_pool), {}
+    names = {label: label.replace("_", " ").replace("-", " ") for label in classes}
+    texts = list(dict.fromkeys([*pool, *new, *names.values()]))
+    encode = lookup(texts, encode(texts))
+    P, N, named = (unit(encode(of)) for of in (pool, new, names.values()))
+    for seed in range(3 if n_labels else 1):
+        known = drawn(of_pool, n_labels, seed)
+        X, y, predicted = P[known], of_pool[known], {}
+        if are_named:
+            X = np.vstack([X, named - named.mean(axis=0) + P.mean(axis=0)])
+            y = np.concatenate([y, classes])
+        if not n_labels:
+            predicted["raw"] = classes[(N @ named.T).argmax(axis=1)]
+        ours = ZeroShotClassifier(TextEncoder(encode), names if are_named else None)
+        ours.fit(list(pool), with_labels(of_pool, known) if n_labels else None)
+        predicted |= by_lines(P, X, y, N) | {OURS: ours.predict(list(new))}
+        for step, labels in predicted.items():
+            found.setdefault(step, []).append(labels == of_new)
+    weights = np.ones(len(new))
+    if name in SKEWED:
+        _, codes, counts = np.unique(of_new, return_inverse=True, return_counts=True)
+        weights = (1 + len(codes) / (len(counts) * counts)[codes]) / 2
+    return {step: weights * np.mean(of_step, axis=0) for step, of_step in found.items()}
 
 
 def with_labels(labels, known):
@@ -65,36 +71,25 @@ def with_labels(labels, known):
     return y
 
 
-def by_lines(bench, known, are_named):
-    """Predict the new texts by labeled ones of the pool, by names of classes, or both."""
-    pool, new = unit(bench.encode(bench.pool)), unit(bench.encode(bench.new))
-    X, y = pool[known], bench.pool_labels[known]
-    predicted, k = {}, len(bench.classes)
-    if are_named:
-        names = unit(bench.encode(bench.names))
-        if not len(known):
-            predicted["raw"] = bench.classes[(new @ names.T).argmax(axis=1)]
-        X = np.vstack([X, names - names.mean(axis=0) + pool.mean(axis=0)])
-        y = np.concatenate([y, bench.classes])
+def by_lines(pool, X, y, new):
+    """Predict the new texts by labeled ones, names of classes among them, and the pool."""
+    predicted, classes = {}, np.unique(y)
     logistic = LogisticRegression(C=10, max_iter=2000)
-    for step, model in {
-        "": FunctionTransformer(),
-        "PCA(classes), ": pca(k),
-        "near, ": Near(),
-    }.items():
+    steps = {"": FunctionTransformer(), "PCA(classes), ": pca(len(classes)), "near, ": Near()}
+    for step, model in steps.items():
         model.fit(pool)
         P, N, A = (unit(model.transform(of)) for of in (pool, new, X))
-        means = unit([A[y == c].mean(axis=0) for c in bench.classes])
-        predicted[f"{step}nearest mean"] = bench.classes[(N @ means.T).argmax(axis=1)]
+        means = unit([A[y == c].mean(axis=0) for c in classes])
+        predicted[f"{step}nearest mean"] = classes[(N @ means.T).argmax(axis=1)]
         if "PCA" not in step:
             predicted[f"{step}logistic regression"] = logistic.fit(A, y).predict(N)
         if step == "":
-            moved = KMeans(k, init=means, n_init=1).fit(P).predict(N)
-            predicted["KMeans from the means"] = bench.classes[moved]
-    codes = np.r_[np.full(len(pool), -1), np.searchsorted(bench.classes, y)]
+            moved = KMeans(len(classes), init=means, n_init=1).fit(P).predict(N)
+            predicted["KMeans from the means"] = classes[moved]
+    codes = np.r_[np.full(len(pool), -1), np.searchsorted(classes, y)]
     spreading = LabelSpreading(kernel="knn", n_neighbors=10, max_iter=100)
     spread = spreading.fit(np.vstack([pool, X]), codes).predict(new)
-    return predicted | {"LabelSpreading": bench.classes[spread]}
+    return predicted | {"LabelSpreading": classes[spread]}
 
 
 def kinds_of(name):

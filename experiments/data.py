@@ -40,11 +40,6 @@ ENCODERS = {
     "mpnet": ("sentence-transformers/all-mpnet-base-v2", "", ""),
     "smollm2": ("smollm2", "", ""),  # a folder, see README.md
 }
-# A language model that was not trained for similarity reads texts up to a length.
-TEMPLATE = 'This sentence : "{text}" means in one word:"'
-LENGTH, LENGTH_WITH_TEMPLATE = 64, 84
-# The text twice: a decoder has seen all of it when it reads the second (Springer et al., 2024).
-TWICE, LENGTH_TWICE = "Rewrite the sentence: {text}\nRewritten sentence: {text}", 140
 
 
 @dataclass(frozen=True)

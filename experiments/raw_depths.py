@@ -9,8 +9,9 @@ is the default after a fit on so many.
 
 import numpy as np
 from contenders import chosen
-from data import LENGTH, LENGTH_WITH_TEMPLATE, TEMPLATE, distinct, pairs, texts_of
+from data import distinct, pairs, texts_of
 from measures import correlation, of_groups, of_places
+from raw_sts import AROUND, PLAIN
 
 from skcalib import VectorStore, Whitening
 
@@ -29,15 +30,14 @@ DEPTHS = {
 
 def stored(encode, options, pooling="mean", **params):
     """Return an encoder with a store of these layers and poolings."""
-    length = {"max_length": LENGTH, "normalize": False}
-    if pooling == "last, prompt":
-        pooling, length = "last", {"max_length": LENGTH_WITH_TEMPLATE, "prompt": TEMPLATE}
+    given = PLAIN | {"normalize": False, "pooling": pooling}
+    given = AROUND if pooling == "last, prompt" else given
     if encode.name == "smollm2":
         memory = VectorStore(options.memory / "raw-depths", **KEPT)
     else:
         kept = {"layers": DEPTHS[encode.name], "pooling": ("mean", "cls")}
         memory = VectorStore(options.memory / f"inner-{encode.name}", **kept)
-    return encode.bert(memory=memory, pooling=pooling, **length, **params)
+    return encode.bert(memory=memory, **given, **params)
 
 
 def steps(n_groups):

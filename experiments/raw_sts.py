@@ -11,26 +11,20 @@ the sets other than STS-B.
 
 import numpy as np
 from contenders import chosen
-from data import (
-    LENGTH,
-    LENGTH_TWICE,
-    LENGTH_WITH_TEMPLATE,
-    STS,
-    TEMPLATE,
-    TWICE,
-    distinct,
-    drawn_pairs,
-    sentences,
-)
+from data import STS, distinct, drawn_pairs, sentences
 from measures import intervals, of_places, unit, with_resamples
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
 from skcalib import NormalizingFlow, VectorStore, Whitening
 
-PLAIN = {"max_length": LENGTH}
-AROUND = {"max_length": LENGTH_WITH_TEMPLATE, "prompt": TEMPLATE, "pooling": "last"}
-SECOND = {"max_length": LENGTH_TWICE, "prompt": TWICE}
+# A language model that was not trained for similarity reads texts up to a length.
+PLAIN = {"max_length": 64}
+TEMPLATE = 'This sentence : "{text}" means in one word:"'
+AROUND = {"max_length": 84, "prompt": TEMPLATE, "pooling": "last"}
+# The text twice: a decoder has seen all of it when it reads the second (Springer et al., 2024).
+TWICE = "Rewrite the sentence: {text}\nRewritten sentence: {text}"
+SECOND = {"max_length": 140, "prompt": TWICE}
 FEATURES = {
     "last": [PLAIN],
     "first_last": [PLAIN | {"layers": "first_last"}],
