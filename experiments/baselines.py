@@ -50,14 +50,7 @@ from skcalib import NearestAnswer, NormalizingFlow, SimilarityScale, TextEncoder
 RESAMPLES = 1000
 TRAINED = "minilm", "e5"
 RAW = {f"smollm2, {feature}": feature for feature in raw_recipes.CHOSEN[:3]}
-CLUSTERED = (
-    "raw",
-    "StandardScaler",
-    "raw, near",
-    "PCA(128), near",
-    OURS,
-    "skcalib, not smoothed",
-)
+CLUSTERS = "raw", "StandardScaler", "raw, near", "PCA(128), near", OURS, "skcalib, not smoothed"
 RAW_SETS = "Banking77", "news", "biomedical", "emotions", "intents", "assistants"
 
 
@@ -188,15 +181,11 @@ def grouped(steps_for, sets=sets_of):
     return task
 
 
-def for_any_groups(n_groups):
-    return for_groups()
-
-
 def clusters(encode, options):
     for name, fitted, vectors, codes in sets_of(encode):
         n_groups, values = codes.max() + 1, {}
         known, steps = for_known_groups(n_groups), for_groups()
-        steps = {step: steps[step] for step in CLUSTERED}
+        steps = {step: steps[step] for step in CLUSTERS}
         steps |= {step: known[step] for step in ("PCA(groups)", "PCA(groups), near")}
         steps["skcalib, n_groups"] = known[OURS]
         for step, model in steps.items():
@@ -318,12 +307,12 @@ def rate_kept(encode, options):
 
 TASKS = {  # the task of a job, and its encoders
     "raw model, similarity": (graded, RAW),
-    "raw model, groups unknown": (grouped(for_any_groups), RAW),
+    "raw model, groups unknown": (grouped(for_groups), RAW),
     "raw model, groups known": (grouped(for_known_groups), RAW),
     "similarity": (graded, TRAINED),
-    "groups unknown": (grouped(for_any_groups), TRAINED),
+    "groups unknown": (grouped(for_groups), TRAINED),
     "groups known": (grouped(for_known_groups), TRAINED),
-    "groups unknown, others fitted": (grouped(for_any_groups, others_fitted), TRAINED),
+    "groups unknown, others fitted": (grouped(for_groups, others_fitted), TRAINED),
     "odd texts": (odd, TRAINED),
     "clusters": (clusters, TRAINED),
     "search, 100 queries": (searched("100"), TRAINED),

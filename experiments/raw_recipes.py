@@ -87,12 +87,16 @@ def paired(encode, options, feature, both, grades, use):
     texts, places = distinct(both)
     parts, scores = encoded(encode, options, feature, texts), {}
     for step, map_ in steps().items():
-        cosines = of_places(mapped(map_, parts), places)
-        if use == "similarity":
-            scores[step] = correlation(grades, cosines)
-        else:
-            scores[step] = 100 * roc_auc_score(grades, cosines)
+        scores[step] = score(use, mapped(map_, parts), places, grades)
     return scores
+
+
+def score(use, vectors, places, grades):
+    """Return Spearman's rho or, of labels, the area under the ROC curve, times 100."""
+    cosines = of_places(vectors, places)
+    if use == "similarity":
+        return correlation(grades, cosines)
+    return 100 * roc_auc_score(grades, cosines)
 
 
 def grouped(encode, options, feature, name):

@@ -68,15 +68,12 @@ def collection(encode, name):
         return cranfield()
     if name == "frequent answers":
         texts, intents = labeled("Banking77", "test", 1500)
-        names, codes = np.unique(intents, return_inverse=True)
-        first = np.array([np.flatnonzero(codes == code)[0] for code in range(len(names))])
+        names, first = np.unique(intents, return_index=True)
         others = np.setdiff1d(np.arange(len(texts)), first)
-        grades = (codes[others, None] == np.arange(len(names))).astype(float)
+        grades = (intents[others, None] == names).astype(float)
         return texts[first].tolist(), texts[others].tolist(), grades
     if name in LANGUAGES:
-        foreign, english = (
-            pairs(task)[0][:, 0] for task in (f"stsb-{LANGUAGES[name]}", "stsb")
-        )
+        foreign, english = pairs(f"stsb-{LANGUAGES[name]}")[0].T[0], pairs("stsb")[0].T[0]
         kept = np.unique(english, return_index=True)[1][:TEXTS]
         return english[kept].tolist(), foreign[kept].tolist(), np.eye(len(kept))
     found = match(name.lower())
@@ -156,10 +153,8 @@ def bm25(documents, queries):
 
 def ranks(*found):
     """Fuse scores by reciprocal ranks, with the usual constant of 60."""
-    orders = [
-        np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1) for scores in found
-    ]
-    return sum(1 / (61 + order) for order in orders)
+    orders = (np.argsort(-scores, axis=1, kind="stable") for scores in found)
+    return sum(1 / (61 + np.argsort(order, axis=1)) for order in orders)
 
 
 def scores(by_side, documents, bank, queries):
