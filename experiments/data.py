@@ -81,9 +81,8 @@ def texts_of(name: str, n_fitted: int = 500, n_scored: int = 500) -> tuple:
         known = side(name)
         return known["fit"], known["texts"], np.unique(known["labels"], return_inverse=True)[1]
     texts, labels = labeled(name, "test", n_scored)
-    _, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    kept = counts[codes] > 1
-    codes = np.unique(codes[kept], return_inverse=True)[1]
+    kept = pd.Series(labels).duplicated(keep=False).to_numpy()
+    codes = np.unique(labels[kept], return_inverse=True)[1]
     return labeled(name, "train", n_fitted)[0], texts[kept], codes
 
 
