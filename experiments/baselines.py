@@ -149,7 +149,7 @@ def graded(encode, options):
         both, grades = drawn_pairs(name, options.most)
         texts, places = distinct(both)
         vectors = encode(texts)
-        cosines = [of_places(map_.transform(vectors), places) for map_ in steps.values()]
+        cosines = [of_places(unit(map_.transform(vectors)), places) for map_ in steps.values()]
         yield name, "Spearman", dict(zip(steps, with_resamples(grades, cosines), strict=True))
 
 

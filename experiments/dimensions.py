@@ -16,7 +16,7 @@ import faiss
 import numpy as np
 import raw_recipes
 from data import distinct, texts_of
-from measures import of_groups
+from measures import of_groups, unit
 from raw_recipes import score
 from sklearn.base import clone
 from sklearn.decomposition import PCA
@@ -42,13 +42,13 @@ def rows(encode, options):
     for k, step in {"raw": FunctionTransformer(), **steps}.items():
         row = {"dimensions": k}
         for use, (X, *judged) in of_pairs.items():
-            row[use] = f"{score(use, clone(step).fit_transform(X), *judged):.1f}"
+            row[use] = f"{score(use, unit(clone(step).fit_transform(X)), *judged):.1f}"
         mapped = clone(step).fit(fitted).transform(scored)
         row["groups"] = f"{100 * of_groups(mapped, codes).mean():.1f}"
         if k != "raw":
             pca = PCA(step.n_components, whiten=True, random_state=0)
             X, *judged = of_pairs["similarity"]
-            row["PCA"] = f"{score('similarity', pca.fit_transform(X), *judged):.1f}"
+            row["PCA"] = f"{score('similarity', unit(pca.fit_transform(X)), *judged):.1f}"
         d = mapped.shape[1]
         yield row | {"MB": f"{4 * d:,}", "queries": f"{queries_a_second(d):,.0f}"}
 

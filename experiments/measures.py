@@ -35,9 +35,9 @@ def of_groups(vectors, codes):
     return precisions(units @ units.T, codes[:, None] == codes)
 
 
-def of_places(vectors, places):
-    """Cosines of pairs of vectors, by their rows on both sides."""
-    first, second = (unit(vectors)[side] for side in places)
+def of_places(units, places):
+    """Cosines of pairs of vectors of unit length, by their rows on both sides."""
+    first, second = (units[side] for side in places)
     return (first * second).sum(axis=1)
 
 

@@ -10,7 +10,7 @@ is the default after a fit on so many.
 import numpy as np
 from contenders import chosen
 from data import distinct, pairs, texts_of
-from measures import correlation, of_groups, of_places
+from measures import correlation, of_groups, of_places, unit
 from raw_sts import AROUND, PLAIN
 
 from skcalib import VectorStore, Whitening
@@ -87,7 +87,7 @@ def task(name):
     if name == "STS-B":
         both, grades = pairs("stsb")
         texts, places = distinct(both)
-        return texts, texts, lambda Z: correlation(grades, of_places(Z, places)), None
+        return texts, texts, lambda Z: correlation(grades, of_places(unit(Z), places)), None
     n = 400 if name == "intents" else 500
     fit_on, texts, codes = texts_of(name, n, n)
     return fit_on, texts, lambda Z: 100 * of_groups(Z, codes).mean(), codes.max() + 1

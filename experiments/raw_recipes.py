@@ -91,9 +91,9 @@ def paired(encode, options, feature, both, grades, use):
     return scores
 
 
-def score(use, vectors, places, grades):
+def score(use, units, places, grades):
     """Return Spearman's rho or, of labels, the area under the ROC curve, times 100."""
-    cosines = of_places(vectors, places)
+    cosines = of_places(units, places)
     if use == "similarity":
         return correlation(grades, cosines)
     return 100 * roc_auc_score(grades, cosines)

@@ -77,4 +77,5 @@ def rows(encode, options):
 def mapped(step, fitted, vectors=None):
     """Return a step's vectors of unit length by each part of a feature, side by side."""
     pairs = zip(fitted, vectors or fitted, strict=True)
-    return np.hstack([unit(clone(step).fit(X, None).transform(Z)) for X, Z in pairs])
+    units = [unit(clone(step).fit(X, None).transform(Z)) for X, Z in pairs]
+    return np.hstack(units) / len(units) ** 0.5  # of unit length, too

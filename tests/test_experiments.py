@@ -32,7 +32,7 @@ def test_r_precision_is_that_of_evaluate_labeled(groups):
 def test_measures_of_pairs_and_of_queries():
     rng = np.random.default_rng(0)
     A, B, grades = rng.normal(size=(30, 4)), rng.normal(size=(30, 4)), rng.integers(5, size=30)
-    cosines = measures.of_places(np.vstack([A, B]), np.arange(60).reshape(2, 30))
+    cosines = measures.of_places(measures.unit(np.vstack([A, B])), np.arange(60).reshape(2, 30))
     lengths = np.linalg.norm(A, axis=1) * np.linalg.norm(B, axis=1)
     np.testing.assert_allclose(cosines, (A * B).sum(axis=1) / lengths)
     expected = 100 * spearman(grades, cosines)
