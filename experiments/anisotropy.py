@@ -1,30 +1,28 @@
 """What is wrong with raw vectors, as section 2 of BERT-flow describes it, in two models.
 
-"words" has the embeddings of the 10,000 most frequent words by rank of frequency, as table 1 of
-Li et al. (2020): mean length, and mean distance and inner product to the three nearest words.
-The rank is the place in the vocabulary, whose tokens are in the order of their frequency.
-Pieces of words, and words of one character or with other characters than letters, are left out.
-"rho" is Spearman's correlation of rank and measure over all of them. The mean context is the
-mean vector of the last layer, which predicts words.
+"words" has the embeddings of the 10,000 most frequent whole words of three letters or more, as
+table 1 of Li et al. (2020): mean length, and mean distance and inner product to the three
+nearest words, by rank of frequency, which is the place in the vocabulary. "rho" is Spearman's
+correlation of rank and measure. The mean context is the mean vector of the last layer, which
+predicts words.
 
 "sentences" has STS-B's test sentences by feature and step, fitted on these sentences: "mean
 cosine" of two of them, "first" the percentage of squared length along the direction that has
 most, and Spearman's rho of the pairs' cosines with the grades and with the negative edit
-distance of their characters.
-
-"map" has the first two principal coordinates of random words, for a picture.
+distance of their characters. "map" has the first two principal coordinates of random words.
 """
 
 from itertools import pairwise
 
 import numpy as np
 import raw_sts
-from data import pairs
-from measures import correlations, unit
+from contenders import chosen
+from data import distinct, pairs
+from measures import correlation, of_places, unit
 from scipy.stats import rankdata
 from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.neighbors import NearestNeighbors
 from transformers import AutoModel, AutoTokenizer
 
 from skcalib import NormalizingFlow, VectorStore, Whitening
@@ -32,18 +30,15 @@ from skcalib.datasets import minilm_path
 
 ENDS = {"0-100": 100, "100-500": 500, "500-5K": 5000, "5K-10K": 10_000}  # of ranks
 BINS = dict(zip(ENDS, pairwise([0, *ENDS.values()]), strict=True))
-STEPS = {
-    "raw": FunctionTransformer(),
-    "flow": NormalizingFlow(random_state=0),
-    "whitening": Whitening(),
-}
+FLOW = {"flow": NormalizingFlow(random_state=0), "whitening": Whitening()}
+STEPS = chosen("raw") | FLOW
 DRAWN = 100  # words of a bin in the picture
 
 
 def rows(encode, options):
     folder = minilm_path() if encode.name == "minilm" else encode.bert().model
     vectors = word_vectors(folder)
-    yield from words(vectors, last_layer(encode, options))
+    yield from words(vectors, features(encode, options)["last layer"].mean(axis=0))
     yield from sentences(encode, options)
     yield from drawn(vectors)
 
@@ -61,11 +56,6 @@ def word_vectors(folder):
     ]
     embedding = AutoModel.from_pretrained(folder).get_input_embeddings().weight
     return embedding.detach().double().numpy()[whole[: max(ENDS.values())]]
-
-
-def last_layer(encode, options):
-    """Return the mean vector of the sentences' last layer."""
-    return features(encode, options)["last layer"].mean(axis=0)
 
 
 def words(vectors, context):
@@ -87,26 +77,17 @@ def of_ranks(step, measure, values):
 
 def measured(X, k=3):
     """Return length, and mean distance and inner product to the nearest others, of each row."""
-    squares = (X**2).sum(axis=1)
-    distances, products = [], []
-    for rows in np.array_split(np.arange(len(X)), 1 + len(X) // 1000):
-        inner = X[rows] @ X.T
-        between = squares[rows, None] + squares - 2 * inner
-        between[np.arange(len(rows)), rows] = np.inf
-        nearest = np.argpartition(between, k, axis=1)[:, :k]
-        lengths = np.sqrt(np.maximum(np.take_along_axis(between, nearest, axis=1), 0))
-        distances.append(lengths.mean(axis=1))
-        products.append(np.take_along_axis(inner, nearest, axis=1).mean(axis=1))
+    distances, nearest = NearestNeighbors(n_neighbors=k).fit(X).kneighbors()
     return {
-        "length": np.sqrt(squares),
-        "distance to the 3 nearest": np.concatenate(distances),
-        "inner product with the 3 nearest": np.concatenate(products),
+        "length": np.linalg.norm(X, axis=1),
+        "distance to the 3 nearest": distances.mean(axis=1),
+        "inner product with the 3 nearest": (X * X[nearest].mean(axis=1)).sum(axis=1),
     }
 
 
 def features(encode, options):
     """Return vectors of STS-B's distinct test sentences, by feature."""
-    texts = list(np.unique(pairs("stsb")[0]))
+    texts, _ = distinct(pairs("stsb")[0])
     if encode.name == "minilm":
         plain = {"normalize": False}
         of = {
@@ -116,13 +97,13 @@ def features(encode, options):
             "last layer": {},
         }
     else:
+        params = {name: parts[0] for name, parts in raw_sts.FEATURES.items()}
         of = {
-            "embedding": raw_sts.FEATURES["embedding"][0],
-            "first and last layer": raw_sts.FEATURES["first_last"][0],
-            "first and last layer, Zipf-weighted": raw_sts.FEATURES["first_last"][0]
-            | {"pooling": "zipf"},
-            "last layer": raw_sts.FEATURES["last"][0],
-            "last token, words around": raw_sts.FEATURES["last token, prompt"][0],
+            "embedding": params["embedding"],
+            "first and last layer": params["first_last"],
+            "first and last layer, Zipf-weighted": params["first_last"] | {"pooling": "zipf"},
+            "last layer": params["last"],
+            "last token, words around": params["last token, prompt"],
         }
     kept = {"layers": (0, 1, 3, -1), "pooling": ("mean", "last", "zipf")}
     store = VectorStore(options.memory / f"anisotropy-{encode.name}", **kept)
@@ -134,21 +115,21 @@ def features(encode, options):
 
 def sentences(encode, options):
     both, grades = pairs("stsb")
-    first, second = np.unique(both, return_inverse=True)[1].reshape(both.shape).T
+    _, places = distinct(both)
     closeness = [-edits(*pair) for pair in both]
-    with_edits = {"with edits": f"{100 * correlations(closeness, [grades])[0]:.1f}"}
-    yield {"part": "sentences", "feature": "grades", "step": "-"} | with_edits
+    row = {"part": "sentences", "feature": "grades", "step": "-"}
+    yield row | {"with edits": f"{correlation(closeness, grades):.1f}"}
     for feature, vectors in features(encode, options).items():
         for step, map_ in STEPS.items():
             units = unit(clone(map_).fit_transform(vectors))
             n, mean = len(units), units.mean(axis=0)
-            cosines = (units[first] * units[second]).sum(axis=1)
+            cosines = of_places(units, places)
             values = np.linalg.svd(units, compute_uv=False) ** 2
             row = {"part": "sentences", "feature": feature, "step": step}
             row["mean cosine"] = f"{(n * mean @ mean - 1) / (n - 1):z.2f}"
             row["first"] = f"{100 * values[0] / values.sum():.0f}"
-            row["with grades"] = f"{100 * correlations(grades, [cosines])[0]:.1f}"
-            yield row | {"with edits": f"{100 * correlations(closeness, [cosines])[0]:.1f}"}
+            row["with grades"] = f"{correlation(grades, cosines):.1f}"
+            yield row | {"with edits": f"{correlation(closeness, cosines):.1f}"}
 
 
 def edits(a, b):
@@ -165,11 +146,8 @@ def edits(a, b):
 
 def drawn(vectors):
     """Yield the first two principal coordinates of random words of each bin."""
-    frequent = vectors[: max(end for _, end in BINS.values())]
-    coordinates, rng = (
-        PCA(2, svd_solver="full").fit_transform(frequent),
-        np.random.default_rng(0),
-    )
+    coordinates = PCA(2, svd_solver="full").fit_transform(vectors)
+    rng = np.random.default_rng(0)
     for name, (a, b) in BINS.items():
         for rank in np.sort(rng.permutation(np.arange(a, b))[:DRAWN]):
             x, y = coordinates[rank]

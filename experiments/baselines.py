@@ -1,31 +1,23 @@
 """Each job by skcalib and by the strongest few lines that one would write with scikit-learn.
 
-A row has a set and a step, the difference of "skcalib" to that step, and the interval of 95 %
-of a paired bootstrap over pairs, texts, queries or draws. Rows of the set "mean" have the mean
-over the sets of a job, of one encoder or of all, the interval of the mean difference over these
-sets, by Student's t, and the worst difference. In the place of an encoder, "strongest" marks
-the line with the best mean of all. Further settings of skcalib are steps such as "skcalib,
-many". "near" adds the mean of a vector's ten nearest fitted vectors, in three lines of NumPy,
-and "smoothed" is `NeighborSmoothing`.
+A row has the difference of "skcalib" to a step, and the interval of 95 % of a paired bootstrap
+over pairs, texts, queries or draws. Rows of the set "mean" have the mean over the sets of a
+job, of one encoder or of all, the interval by Student's t over these sets, and the worst
+difference. In the place of an encoder, "strongest" marks the line with the best mean of all.
+"near" adds the mean of the ten nearest fitted vectors, and "smoothed" is `NeighborSmoothing`.
 
-- "similarity": Spearman's rho on the seven STS sets, fitted on STS-B's training sentences. All
-  steps have the same features of the raw model, SmolLM2, and are fitted on 1,000 sentences;
-  "skcalib" is `n_groups="many"` there, the recipe for similarity.
+- "similarity": Spearman's rho on the seven STS sets, fitted on STS-B's training sentences,
+  1,000 with the raw model, SmolLM2, for which "skcalib" is `n_groups="many"`.
 - "groups": R-precision on labeled sets, fitted on up to 4,000 training texts, and 400 with the
   raw model. "known" is their number. "others fitted" fits texts of other groups.
 - "clusters": mutual information of `KMeans`, which knows the number of groups.
 - "odd texts": area under the ROC curve, for texts of groups that were not fitted.
-- "search": nDCG@10 of queries, with a bank of 100 other queries or none. "the means" are
-  subtracted: that of the documents from documents, and that of the bank from queries. "0.5
-  characters" adds half of the cosine of TF-IDF vectors of two to four characters. "long
-  documents" have 1,200 words, more than the encoders read.
+- "search": see `search`, with one draw; without a bank, no mean is subtracted from queries.
 - "answers": mean of the share of questions answered right and of those without an answer that
   get none, promised 5 % false ones. The limit is the quantile of each stored question's largest
   cosine with one that has another answer.
-- "names", "three labels", "three labels and names": accuracy; in skewed sets the mean of
-  accuracy and balanced accuracy.
-- "classifier": accuracy of `LogisticRegression` after a step; 500 labeled texts are fitted, and
-  choose `C`.
+- "names", "three labels": accuracy; in skewed sets the mean of accuracy and balanced accuracy.
+- "classifier": accuracy of `LogisticRegression` after a step; 500 labeled texts choose `C`.
 - "no class": mean of the shares of texts kept of known classes and rejected of others.
 - "rate": how well a threshold for one false pair in a thousand keeps it on other texts, the
   smaller of the rates divided by the larger.
@@ -38,12 +30,11 @@ import answers
 import numpy as np
 import raw_depths
 import raw_recipes
-import raw_sts
 import search
-from classes import ODD, Bench, by_lines, kinds_of, rejections
+from classes import ODD, hits, kinds_of, rejections
 from contenders import OURS, for_groups, for_known_groups, for_similarity, pca
-from data import FITTED, SETS, STS, labeled, sentences, side
-from measures import codes_of, correlations, ndcg, precisions, unit
+from data import FITTED, SETS, STS, distinct, drawn_pairs, labeled, sentences, texts_of
+from measures import codes_of, of_groups, of_places, unit, with_resamples
 from scipy.stats import t
 from sklearn.cluster import KMeans
 from sklearn.covariance import LedoitWolf
@@ -59,14 +50,7 @@ from skcalib import NearestAnswer, NormalizingFlow, SimilarityScale, TextEncoder
 RESAMPLES = 1000
 TRAINED = "minilm", "e5"
 RAW = {f"smollm2, {feature}": feature for feature in raw_recipes.CHOSEN[:3]}
-CLUSTERED = (
-    "raw",
-    "StandardScaler",
-    "raw, near",
-    "PCA(128), near",
-    OURS,
-    "skcalib, not smoothed",
-)
+CLUSTERS = "raw", "StandardScaler", "raw, near", "PCA(128), near", OURS, "skcalib, not smoothed"
 RAW_SETS = "Banking77", "news", "biomedical", "emotions", "intents", "assistants"
 
 
@@ -162,40 +146,26 @@ def graded(encode, options):
         steps["skcalib, default"], steps[OURS] = steps[OURS], steps.pop("skcalib, many")
     steps = {step: map_.fit(fitted) for step, map_ in steps.items()}
     for name in STS:
-        both, grades = raw_sts.drawn_pairs(name, options.most)
-        sides = [encode(texts) for texts in both.T]
-        mapped = ([unit(map_.transform(X)) for X in sides] for map_ in steps.values())
-        cosines = np.array([(A * B).sum(axis=1) for A, B in mapped])
-        samples = [correlations(grades, cosines)]
-        for places in np.random.default_rng(0).integers(len(grades), size=(200, len(grades))):
-            samples.append(correlations(grades[places], cosines[:, places]))
-        yield name, "Spearman", dict(zip(steps, 100 * np.transpose(samples), strict=True))
+        both, grades = drawn_pairs(name, options.most)
+        texts, places = distinct(both)
+        vectors = encode(texts)
+        cosines = [of_places(unit(map_.transform(vectors)), places) for map_ in steps.values()]
+        yield name, "Spearman", dict(zip(steps, with_resamples(grades, cosines), strict=True))
 
 
 def sets_of(encode):
     """Yield a name, vectors to fit on, vectors to score, and the groups of these."""
     size = (400, 400) if is_raw(encode) else (4000, 2000)
     for name in RAW_SETS if is_raw(encode) else SETS:
-        if name == "assistants":
-            known = side(name)
-            fitted, texts, codes = known["fit"], known["texts"], codes_of(known["labels"])
-        else:
-            fitted, texts, codes = raw_depths.texts_of(name, *size)
-        yield name, encode(fitted), encode(texts), codes_of(codes)
-
-
-def few_fitted(encode):
-    for name, fitted, vectors, codes in sets_of(encode):
-        yield name, fitted[:200], vectors, codes
+        fitted, texts, codes = texts_of(name, *size)
+        yield name, encode(fitted), encode(texts), codes
 
 
 def others_fitted(encode):
     """Of half of the groups texts are fitted, and of the others scored."""
     for name in ODD:
-        (texts, labels), (new, of_new) = (
-            labeled(name, "train", 4000),
-            labeled(name, "test", 2000),
-        )
+        texts, labels = labeled(name, "train", 4000)
+        new, of_new = labeled(name, "test", 2000)
         groups = np.random.default_rng(0).permutation(np.unique(labels))
         is_scored, kept = (np.isin(of, groups[: len(groups) // 2]) for of in (labels, of_new))
         yield name, encode(texts)[~is_scored], encode(new)[kept], codes_of(of_new[kept])
@@ -204,24 +174,18 @@ def others_fitted(encode):
 def grouped(steps_for, sets=sets_of):
     def task(encode, options):
         for name, fitted, vectors, codes in sets(encode):
-            values, same = {}, codes[:, None] == codes
-            for step, model in steps_for(codes.max() + 1).items():
-                units = unit(model.fit(fitted).transform(vectors))
-                values[step] = precisions(units @ units.T, same)
+            steps = steps_for(codes.max() + 1).items()
+            values = {s: of_groups(m.fit(fitted).transform(vectors), codes) for s, m in steps}
             yield name, "R-precision", resampled(values)
 
     return task
-
-
-def for_any_groups(n_groups):
-    return for_groups()
 
 
 def clusters(encode, options):
     for name, fitted, vectors, codes in sets_of(encode):
         n_groups, values = codes.max() + 1, {}
         known, steps = for_known_groups(n_groups), for_groups()
-        steps = {step: steps[step] for step in CLUSTERED}
+        steps = {step: steps[step] for step in CLUSTERS}
         steps |= {step: known[step] for step in ("PCA(groups)", "PCA(groups), near")}
         steps["skcalib, n_groups"] = known[OURS]
         for step, model in steps.items():
@@ -254,47 +218,25 @@ def odd(encode, options):
 # Search and answers.
 
 
-def searched(n_bank, sets=search.SETS):
+def searched(bank, sets=search.SETS):
     def task(encode, options):
         for name in sets:
-            documents, queries, grades = search.collection(encode, name)
-            answered = np.flatnonzero(grades.any(axis=1))
-            order = np.random.default_rng(0).permutation(answered)
-            bank, scored = order[: len(order) // 2][:n_bank], order[len(order) // 2 :]
-            if len(bank) < n_bank:
-                continue
-            texts, bank = [queries[i] for i in scored], [queries[i] for i in bank]
-            sides = {True: lambda x: unit(encode(x, True)), False: lambda x: unit(encode(x))}
-            steps = line_scores(sides, documents, texts, bank)
-            ours = search.fitted((sides[True], sides[False]), documents, bank or None)
-            steps[OURS] = search.scores(ours, texts)
-            values = {step: ndcg(scores, grades[scored]) for step, scores in steps.items()}
-            yield name, "nDCG@10", resampled(values)
+            for of_bank, steps in search.of_set(encode, name, n_draws=1, mean=0):
+                if of_bank == bank:
+                    values = {"raw": steps.pop("cosines"), OURS: steps.pop("search")}
+                    steps.pop("search of parts", None)
+                    yield name, "nDCG@10", resampled(steps | values)
 
     return task
-
-
-def line_scores(sides, documents, queries, bank):
-    """Return scores of queries with documents, by words, characters and vectors."""
-    D, Q = sides[True](documents), sides[False](queries)
-    mean = sides[False](bank).mean(axis=0) if bank else np.zeros(len(Q.T))
-    words = search.bm25(documents, queries)
-    steps = search.contenders(D, Q, search.n_grams(documents, queries), mean)
-    steps["raw"] = steps.pop("cosines")
-    return steps | {"BM25": words, "reciprocal ranks": search.ranks(steps["raw"], words)}
 
 
 def answered(encode, options):
     rate = 0.05
     for name in answers.SETS:
-        texts, groups = labeled(name, "test")
-        texts, places = np.unique(texts[: answers.MOST].astype(str), return_index=True)
-        vectors, values = encode(texts), {}
-        for seed in range(answers.DRAWS):
-            draw = answers.Draw(texts, groups[places], vectors, seed)
-            known = np.array([truth is not None for truth in draw.truth])
+        values = {}
+        for draw in answers.draws(encode, name):
             stored, new = draw.encode(draw.stored), draw.encode(draw.scored)
-            predicted = {}
+            predicted, known = {}, draw.known
             for step, shift in {"raw": 0, "mean subtracted": stored.mean(axis=0)}.items():
                 S, cosines = unit(stored - shift), unit(new - shift) @ unit(stored - shift).T
                 unlike = np.where(draw.answers[:, None] != draw.answers, S @ S.T, -1)
@@ -318,17 +260,8 @@ def answered(encode, options):
 def classified(n_labels, are_named):
     def task(encode, options):
         for name in SETS:
-            if are_named and name == "biomedical":  # whose topics have no names
-                continue
-            bench, hits = Bench(encode, name), {}
-            for seed in range(3 if n_labels else 1):
-                known = bench.drawn(n_labels, seed)
-                predicted = by_lines(bench, known, are_named)
-                names = None if are_named else ()
-                predicted[OURS] = bench.ours(bench.pool, known, names=names)
-                for step, labels in predicted.items():
-                    hits.setdefault(step, []).append(bench.hits(labels))
-            yield name, "accuracy", resampled({s: np.mean(h, axis=0) for s, h in hits.items()})
+            if not are_named or name != "biomedical":  # whose topics have no names
+                yield name, "accuracy", resampled(hits(encode, name, n_labels, are_named))
 
     return task
 
@@ -356,7 +289,7 @@ def of_no_class(encode, options):
                 draws = values.setdefault(kind, {}).setdefault(step, [])
                 draws.append(balanced(kept, of_kind))
         for kind, of_steps in values.items():
-            means = {step: np.mean(hits, axis=0) for step, hits in of_steps.items()}
+            means = {step: np.mean(drawn, axis=0) for step, drawn in of_steps.items()}
             yield name, f"balanced accuracy, {kind}", resampled(means)
 
 
@@ -374,18 +307,17 @@ def rate_kept(encode, options):
 
 TASKS = {  # the task of a job, and its encoders
     "raw model, similarity": (graded, RAW),
-    "raw model, groups unknown": (grouped(for_any_groups), RAW),
+    "raw model, groups unknown": (grouped(for_groups), RAW),
     "raw model, groups known": (grouped(for_known_groups), RAW),
     "similarity": (graded, TRAINED),
-    "groups unknown": (grouped(for_any_groups), TRAINED),
+    "groups unknown": (grouped(for_groups), TRAINED),
     "groups known": (grouped(for_known_groups), TRAINED),
-    "groups unknown, 200 texts fitted": (grouped(for_any_groups, few_fitted), TRAINED),
-    "groups unknown, others fitted": (grouped(for_any_groups, others_fitted), TRAINED),
+    "groups unknown, others fitted": (grouped(for_groups, others_fitted), TRAINED),
     "odd texts": (odd, TRAINED),
     "clusters": (clusters, TRAINED),
-    "search, 100 queries": (searched(100), TRAINED),
-    "search, no queries": (searched(0), TRAINED),
-    "long documents, 100 queries": (searched(100, ["meetings"]), TRAINED),
+    "search, 100 queries": (searched("100"), TRAINED),
+    "search, no queries": (searched("none"), TRAINED),
+    "long documents, 100 queries": (searched("100", [search.LONG]), TRAINED),
     "answers": (answered, TRAINED),
     "names": (classified(0, True), TRAINED),
     "three labels": (classified(3, False), TRAINED),

@@ -12,7 +12,7 @@ quantile at 5 % of the greatest probability, or cosine, of the texts without lab
 
 import numpy as np
 from contenders import OURS, Near, pca
-from data import FITTED, labeled
+from data import FITTED, drawn, labeled, lookup
 from measures import unit
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
@@ -32,129 +32,64 @@ POOL, SCORED, LABELS, DRAWS, RATE = 2000, 1000, 8, 4, 0.05
 EVERY = 10**9  # texts, in random order
 
 
-class Bench:
-    """One set of texts with vectors, kept in memory; predictions are of its new texts."""
+def hits(encode, name, n_labels, are_named):
+    """Return by step whether new texts get their class, as a mean over draws of labels.
 
-    def __init__(self, encode, name):
-        self.pool, self.pool_labels = labeled(name, "train", FITTED)
-        self.new, self.labels = labeled(name, "test", 3000)
-        self.classes = np.unique(self.pool_labels)
-        self.names = [label.replace("_", " ").replace("-", " ") for label in self.classes]
-        texts = list(dict.fromkeys([*self.pool, *self.new, *self.names]))
-        self.row, self.vectors = {text: i for i, text in enumerate(texts)}, encode(texts)
-        self.encoder = TextEncoder(self.encode)
-        self.weights = np.ones(len(self.labels))
-        if name in SKEWED:  # whose accuracy counts as much as their balanced one
-            codes, counts = np.unique(self.labels, return_inverse=True, return_counts=True)[1:]
-            self.weights = (1 + len(codes) / (len(counts) * counts)[codes]) / 2
-
-    def encode(self, texts):
-        return self.vectors[[self.row[text] for text in texts]]
-
-    def hits(self, predicted):
-        """Whether predictions are right, with weights whose mean is the accuracy."""
-        return self.weights * (np.asarray(predicted) == self.labels)
-
-    def drawn(self, n, seed):
-        """Rows of n labeled texts of each class."""
-        order = np.random.default_rng(seed).permutation(len(self.pool))
-        of_class = (order[self.pool_labels[order] == c][:n] for c in self.classes)
-        return np.concatenate([*of_class])
-
-    def ours(self, pool, known=(), names=None, **params):
-        y = np.full(len(pool), None, object)
-        y[[*known]] = self.pool_labels[[*known]]
-        names = dict(zip(self.classes, self.names if names is None else names, strict=False))
-        model = ZeroShotClassifier(self.encoder, names or None, **params)
-        return model.fit(list(pool), y if len(known) else None).predict(list(self.new))
+    Weights make the mean the accuracy, or in skewed sets that of it and of balanced accuracy.
+    """
+    pool, of_pool = labeled(name, "train", FITTED)
+    new, of_new = labeled(name, "test", 3000)
+    classes, found = np.unique(of_pool), {}
+    names = {label: label.replace("_", " ").replace("-", " ") for label in classes}
+    texts = list(dict.fromkeys([*pool, *new, *names.values()]))
+    encode = lookup(texts, encode(texts))
+    P, N, named = (unit(encode(of)) for of in (pool, new, names.values()))
+    for seed in range(3 if n_labels else 1):
+        known = drawn(of_pool, n_labels, seed)
+        X, y, predicted = P[known], of_pool[known], {}
+        if are_named:
+            X = np.vstack([X, named - named.mean(axis=0) + P.mean(axis=0)])
+            y = np.concatenate([y, classes])
+        if not n_labels:
+            predicted["raw"] = classes[(N @ named.T).argmax(axis=1)]
+        ours = ZeroShotClassifier(TextEncoder(encode), names if are_named else None)
+        ours.fit(list(pool), with_labels(of_pool, known) if n_labels else None)
+        predicted |= by_lines(P, X, y, N) | {OURS: ours.predict(list(new))}
+        for step, labels in predicted.items():
+            found.setdefault(step, []).append(labels == of_new)
+    weights = np.ones(len(new))
+    if name in SKEWED:
+        _, codes, counts = np.unique(of_new, return_inverse=True, return_counts=True)
+        weights = (1 + len(codes) / (len(counts) * counts)[codes]) / 2
+    return {step: weights * np.mean(of_step, axis=0) for step, of_step in found.items()}
 
 
-def by_lines(bench, known, are_named):
-    """Predict the new texts by labeled ones of the pool, by names of classes, or both."""
-    pool, new = unit(bench.encode(bench.pool)), unit(bench.encode(bench.new))
-    X, y = pool[known], bench.pool_labels[known]
-    predicted, k = {}, len(bench.classes)
-    if are_named:
-        names = unit(bench.encode(bench.names))
-        if not len(known):
-            predicted["raw"] = bench.classes[(new @ names.T).argmax(axis=1)]
-        X = np.vstack([X, names - names.mean(axis=0) + pool.mean(axis=0)])
-        y = np.concatenate([y, bench.classes])
+def with_labels(labels, known):
+    """Labels of the known rows, and None."""
+    y = np.full(len(labels), None, object)
+    y[known] = labels[known]
+    return y
+
+
+def by_lines(pool, X, y, new):
+    """Predict the new texts by labeled ones, names of classes among them, and the pool."""
+    predicted, classes = {}, np.unique(y)
     logistic = LogisticRegression(C=10, max_iter=2000)
-    for step, model in {
-        "": FunctionTransformer(),
-        "PCA(classes), ": pca(k),
-        "near, ": Near(),
-    }.items():
+    steps = {"": FunctionTransformer(), "PCA(classes), ": pca(len(classes)), "near, ": Near()}
+    for step, model in steps.items():
         model.fit(pool)
         P, N, A = (unit(model.transform(of)) for of in (pool, new, X))
-        means = unit([A[y == c].mean(axis=0) for c in bench.classes])
-        predicted[f"{step}nearest mean"] = bench.classes[(N @ means.T).argmax(axis=1)]
+        means = unit([A[y == c].mean(axis=0) for c in classes])
+        predicted[f"{step}nearest mean"] = classes[(N @ means.T).argmax(axis=1)]
         if "PCA" not in step:
             predicted[f"{step}logistic regression"] = logistic.fit(A, y).predict(N)
         if step == "":
-            moved = KMeans(k, init=means, n_init=1).fit(P).predict(N)
-            predicted["KMeans from the means"] = bench.classes[moved]
-    codes = np.r_[np.full(len(pool), -1), np.searchsorted(bench.classes, y)]
+            moved = KMeans(len(classes), init=means, n_init=1).fit(P).predict(N)
+            predicted["KMeans from the means"] = classes[moved]
+    codes = np.r_[np.full(len(pool), -1), np.searchsorted(classes, y)]
     spreading = LabelSpreading(kernel="knn", n_neighbors=10, max_iter=100)
     spread = spreading.fit(np.vstack([pool, X]), codes).predict(new)
-    return predicted | {"LabelSpreading": bench.classes[spread]}
-
-
-# Texts of no class.
-
-
-def with_rejections(encode, pool, y):
-    model = ZeroShotClassifier(TextEncoder(encode), rejection_rate=RATE).fit(list(pool), y)
-    return lambda texts: model.predict(list(texts))
-
-
-def by_probability(encode, pool, y):
-    known = np.array([label is not None for label in y])
-    vectors = unit(encode(pool))
-    model = LogisticRegression(C=10, max_iter=2000).fit(vectors[known], list(y[known]))
-    limit = np.quantile(model.predict_proba(vectors[~known]).max(axis=1), RATE)
-
-    def predict(texts):
-        vectors = unit(encode(texts))
-        is_other = model.predict_proba(vectors).max(axis=1) < limit
-        return np.where(is_other, "other", model.predict(vectors))
-
-    return predict
-
-
-def nearest_mean(encode, pool, y):
-    known = np.array([label is not None for label in y])
-    vectors, labels = unit(encode(pool)), y[known].astype(str)
-    classes = np.unique(labels)
-    means = unit(np.array([vectors[known][labels == c].mean(axis=0) for c in classes]))
-    limit = np.quantile((vectors[~known] @ means.T).max(axis=1), RATE)
-
-    def predict(texts):
-        cosines = unit(encode(texts)) @ means.T
-        return np.where(cosines.max(axis=1) < limit, "other", classes[cosines.argmax(axis=1)])
-
-    return predict
-
-
-def nearest_stored(encode, pool, y):
-    """Reject texts whose nearest stored text is farther than that of most stored ones."""
-    stored = unit(encode(pool))
-    second = np.sort(stored @ stored.T, axis=1)[:, -2]  # the first is the text itself
-    limit = np.quantile(second, RATE)
-
-    def predict(texts):
-        return np.where((unit(encode(texts)) @ stored.T).max(axis=1) < limit, "other", "known")
-
-    return predict
-
-
-REJECTING = {
-    "nearest mean": nearest_mean,
-    "logistic regression": by_probability,
-    "nearest stored text": nearest_stored,
-    OURS: with_rejections,
-}
+    return predicted | {"LabelSpreading": classes[spread]}
 
 
 def kinds_of(name):
@@ -174,15 +109,27 @@ def kinds_of(name):
 
 def rejections(encode, name):
     """Yield step, which usual texts are kept, and which odd ones of two kinds rejected."""
-    pool, of_pool, usual, odd = kinds_of(name)
+    pool, labels, usual, odd = kinds_of(name)
+    kinds = {"usual": usual} | odd
+    units, new = unit(encode(pool)), {kind: unit(encode(of)) for kind, of in kinds.items()}
+    second = np.sort(units @ units.T, axis=1)[:, -2]  # the first is the text itself
     for seed in range(DRAWS):
-        order = np.random.default_rng(seed).permutation(len(pool))
-        drawn = np.concatenate(
-            [order[of_pool[order] == c][:LABELS] for c in np.unique(of_pool)]
-        )
-        y = np.full(len(pool), None, object)
-        y[drawn] = of_pool[drawn]
-        for step, fitted in REJECTING.items():
-            predict = fitted(encode, pool, y)
-            rejected = {kind: predict(of_kind) == "other" for kind, of_kind in odd.items()}
-            yield step, predict(usual) != "other", rejected
+        known = np.sort(drawn(labels, LABELS, seed))
+        X, y, others = units[known], labels[known], np.delete(units, known, axis=0)
+        means = unit([X[y == c].mean(axis=0) for c in np.unique(y)])
+        logistic = LogisticRegression(C=10, max_iter=2000).fit(X, y)
+        scores = {
+            "nearest mean": lambda Z, of=means: (Z @ of.T).max(axis=1),
+            "logistic regression": lambda Z, of=logistic: of.predict_proba(Z).max(axis=1),
+            "nearest stored text": lambda Z: (Z @ units.T).max(axis=1),
+        }
+        kept = {}
+        for step, score in scores.items():
+            usually = second if step == "nearest stored text" else score(others)
+            limit = np.quantile(usually, RATE)
+            kept[step] = {kind: score(Z) >= limit for kind, Z in new.items()}
+        ours = ZeroShotClassifier(TextEncoder(encode), rejection_rate=RATE)
+        ours.fit(list(pool), with_labels(labels, known))
+        kept[OURS] = {kind: ours.predict(list(of)) != "other" for kind, of in kinds.items()}
+        for step, of_kinds in kept.items():
+            yield step, of_kinds["usual"], {kind: ~of_kinds[kind] for kind in odd}

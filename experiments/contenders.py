@@ -53,7 +53,7 @@ def for_similarity():
     return {ours.get(name, name): step for name, step in steps().items()}
 
 
-def for_groups():
+def for_groups(n_groups=None):
     steps = for_similarity()
     del steps["PCA(256, whiten=True)"], steps["skcalib, exact"]
     steps["leading 128"] = FunctionTransformer(lambda X: X[:, :128])

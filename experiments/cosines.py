@@ -10,6 +10,7 @@ it. Columns such as "related 0.20" have the percentage of pairs in a bin that be
 
 import numpy as np
 import raw_depths
+from data import texts_of
 from measures import unit
 
 from skcalib import Whitening
@@ -19,7 +20,7 @@ RANKS = 2 ** np.arange(9)
 
 
 def rows(encode, options):
-    fitted, texts, codes = raw_depths.texts_of("Banking77")
+    fitted, texts, codes = texts_of("Banking77")
     first, second = np.triu_indices(len(codes), k=1)
     same = codes[first] == codes[second]
     models = {

@@ -7,6 +7,7 @@ texts.
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -39,11 +40,6 @@ ENCODERS = {
     "mpnet": ("sentence-transformers/all-mpnet-base-v2", "", ""),
     "smollm2": ("smollm2", "", ""),  # a folder, see README.md
 }
-# A language model that was not trained for similarity reads texts up to a length.
-TEMPLATE = 'This sentence : "{text}" means in one word:"'
-LENGTH, LENGTH_WITH_TEMPLATE = 64, 84
-# The text twice: a decoder has seen all of it when it reads the second (Springer et al., 2024).
-TWICE, LENGTH_TWICE = "Rewrite the sentence: {text}\nRewritten sentence: {text}", 140
 
 
 @dataclass(frozen=True)
@@ -79,6 +75,17 @@ def labeled(name: str, half: str, most: int | None = None) -> tuple[np.ndarray, 
     return frame.iloc[:, 0].to_numpy(), frame.iloc[:, 1].astype(str).to_numpy()
 
 
+def texts_of(name: str, n_fitted: int = 500, n_scored: int = 500) -> tuple:
+    """Texts to fit on, texts to score, and the groups of these, each of two or more."""
+    if name == "assistants":
+        known = side(name)
+        return known["fit"], known["texts"], np.unique(known["labels"], return_inverse=True)[1]
+    texts, labels = labeled(name, "test", n_scored)
+    kept = pd.Series(labels).duplicated(keep=False).to_numpy()
+    codes = np.unique(labels[kept], return_inverse=True)[1]
+    return labeled(name, "train", n_fitted)[0], texts[kept], codes
+
+
 def sentences(most: int | None = FITTED) -> np.ndarray:
     """Sentences of STS-B's training pairs, in random order."""
     train = np.unique(fetch_sts("stsb", "train").data)
@@ -91,6 +98,32 @@ def pairs(task: str, split: str = "test") -> tuple[np.ndarray, np.ndarray]:
         return fetch_sts(task, split, return_X_y=True)
     frame = pd.read_csv(DATA / "languages" / f"{task}-{split}.csv")
     return frame[["sentence1", "sentence2"]].to_numpy(), frame.iloc[:, -1].to_numpy()
+
+
+def drawn_pairs(task: str, most: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of a set and their grades: all, or of a set but STS-B some at random."""
+    both, grades = pairs(task)
+    order = np.random.default_rng(0).permutation(len(both))
+    order = order if task == "stsb" else order[:most]
+    return both[order], grades[order]
+
+
+def distinct(both: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Distinct texts of pairs, and their rows on both sides, (2, n_pairs)."""
+    texts, places = np.unique(both, return_inverse=True)
+    return texts.tolist(), places.reshape(np.shape(both)).T
+
+
+def lookup(texts: Any, vectors: np.ndarray) -> Callable:
+    """Return a function that returns the vectors of some of the texts."""
+    row = {text: i for i, text in enumerate(texts)}
+    return lambda some: vectors[[row[text] for text in some]]
+
+
+def drawn(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
+    """Rows of n labeled texts of each class."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    return np.concatenate([order[labels[order] == c][:n] for c in np.unique(labels)])
 
 
 class Collection(NamedTuple):

@@ -19,9 +19,8 @@ TASKS = {"en": "stsb", "de": "stsb-de", "es": "stsb-es", "fr": "stsb-fr"}
 def rows(encode, options):
     fitted, groups, pool, text = sentences()
     X, Z, place = encode(fitted), encode(pool), np.tile(np.arange(len(fitted) // 4), 4)
-    names = np.repeat(list(TASKS), len(pool) // 4)
     means = np.array([X[groups == name].mean(axis=0) for name in TASKS])
-    of_pool = means[[list(TASKS).index(name) for name in names]]
+    of_pool = np.repeat(means, len(pool) // 4, axis=0)
     steps = {
         "raw": Z,
         "mean subtracted": Z - X.mean(axis=0),

@@ -1,19 +1,15 @@
 """Two lists matched and copies found, by recipes of a few lines: what each lists.
 
-"matches" are pairs of two lists. Each draw has at most 150 records of either list, half of
-which have their partner in the other; a row is the mean of five draws. "whole" are both lists
-of two shops, or of two databases, as they are. "characters" are mutual nearest neighbors by the
-TF-IDF of n-grams of characters, with a cosine of 0.4 or more, and "vectors" are all mutual
-nearest neighbors by the encoder.
+"matches" are pairs of two lists: "half", five draws of at most 150 records of either list, half
+of which have a partner in the other, or both lists as they are. "characters" are mutual nearest
+neighbors with a cosine of 0.4 or more by the TF-IDF of n-grams of characters, and "vectors" all
+by the encoder.
 
-"copies" are 400 texts that are planted among 4,000, misspelled or with a word
-dropped. "catalogs" are 600 texts and a version of each with
-all three changes. "characters" lists all pairs with a cosine of 0.8 or more, "raw 0.9" those
-with a cosine of vectors of 0.9 or more, and "scale" those that reach the threshold of a
-`SimilarityScale` that 1,000 pairs reach.
-
-A row has true and false pairs, and F1 in percent. Pairs that were not planted count as false,
-although many of them are related.
+"copies" are 400 texts that are planted among 4,000, misspelled or with a word dropped;
+"catalogs" are 600 texts and a version of each with all three changes. "characters" lists pairs
+with a cosine of 0.8, "raw 0.9" those with one of vectors of 0.9, and "scale" those above the
+threshold of a `SimilarityScale` that 1,000 pairs reach. Pairs that were not planted count as
+false, although many of them are related.
 """
 
 import numpy as np
@@ -31,45 +27,37 @@ COPIES = {"Banking77": "Banking77", "titles": "biomedical"}
 def rows(encode, options):
     for name in (*MATCHES, "records"):
         first, second, A, B = partners(encode, name)
-        drawn = []
+        found = []
         for seed in range(DRAWS):
             a, b, truth = draw(len(first), np.random.default_rng(seed))
             texts = [first[i] for i in a], [second[i] for i in b]
-            drawn.append((matched(*texts, A[a], B[b]), truth))
-        yield from compared({"job": "matches", "data": name, "case": "half"}, drawn)
+            found.append((matched(*texts, A[a], B[b]), truth))
+        yield from compared("matches", name, "half", found)
     for name in ("catalogues", "records"):
         known = side(name)
         listed = matched(known["a"], known["b"], encode(known["a"]), encode(known["b"]))
-        truth = {(i, j) for i, j in known["rel"]}
-        yield from compared(
-            {"job": "matches", "data": name, "case": "whole"}, [(listed, truth)]
-        )
+        truth = set(map(tuple, known["rel"]))
+        yield from compared("matches", name, "whole", [(listed, truth)])
     for data, name in COPIES.items():
         texts, _ = labeled(name, "train", 2 * N_TEXTS)
         texts = np.unique([text.strip() for text in texts])
         texts = np.random.default_rng(0).permutation(texts)[:N_TEXTS].tolist()
         for case, everything, planted in plants(texts):
             listed = copied(everything, encode(everything))
-            yield from compared(
-                {"job": "copies", "data": data, "case": case}, [(listed, planted)]
-            )
+            yield from compared("copies", data, case, [(listed, planted)])
 
 
-def compared(known, drawn):
+def compared(job, data, case, found):
     """Yield a row for each step: the means of true and false pairs, and of F1."""
-    for step in drawn[0][0]:
+    for step in found[0][0]:
         counts = []
-        for listed, truth in drawn:
+        for listed, truth in found:
             true = len(listed[step] & truth)
             f1 = 200 * true / (len(listed[step]) + len(truth))
             counts.append((true, len(listed[step]) - true, f1))
         true, false, f1 = np.mean(counts, axis=0)
-        yield known | {
-            "step": step,
-            "true": f"{true:.0f}",
-            "false": f"{false:.0f}",
-            "F1": f"{f1:.1f}",
-        }
+        row = {"job": job, "data": data, "case": case, "step": step}
+        yield row | {"true": f"{true:.0f}", "false": f"{false:.0f}", "F1": f"{f1:.1f}"}
 
 
 # The recipes. Each returns the pairs that it lists.
@@ -103,10 +91,8 @@ def copied(texts, vectors):
         "raw 0.9": units @ units.T >= 0.9,
         "scale": units @ units.T >= threshold,
     }
-    return {
-        step: set(zip(*np.nonzero(np.triu(mask, 1)), strict=True))
-        for step, mask in near.items()
-    }
+    above = {step: np.triu(mask, 1).nonzero() for step, mask in near.items()}
+    return {step: set(zip(*rows, strict=True)) for step, rows in above.items()}
 
 
 # Lists with partners.
@@ -116,18 +102,16 @@ def partners(encode, name):
     """Texts and vectors of two lists of partners, one to one, each text once."""
     if name == "records":
         known = side(name)
-        first, second = zip(
-            *((known["a"][i], known["b"][j]) for i, j in known["rel"]), strict=True
-        )
-        return [*first], [*second], encode(first), encode(second)
-    lists, are_documents = match(name), name in ("questions-code", "passages")
-    both = [(lists.sides[0][i], lists.sides[1][j]) for i, j in np.argwhere(lists.belong)]
-    if name == "translations":  # whose texts to fit on are translations, too
-        both += zip(*lists.fit, strict=True)
-    both = list({first: (first, second) for first, second in reversed(both)}.values())
-    both = list({second: (first, second) for first, second in both}.values())
+        both = [(known["a"][i], known["b"][j]) for i, j in known["rel"]]
+    else:
+        lists = match(name)
+        both = [(lists.sides[0][i], lists.sides[1][j]) for i, j in np.argwhere(lists.belong)]
+        if name == "translations":  # whose texts to fit on are translations, too
+            both += zip(*lists.fit, strict=True)
+        both = {first: (first, second) for first, second in reversed(both)}.values()
+        both = {second: (first, second) for first, second in both}.values()
     first, second = map(list, zip(*both, strict=True))
-    return first, second, encode(first), encode(second, documents=are_documents)
+    return first, second, encode(first), encode(second, name in ("questions-code", "passages"))
 
 
 def draw(n, rng):
@@ -147,16 +131,10 @@ def misspelled(text, rng):
     letters = list(text)
     for _ in range(1 + len(letters) // 40):
         i = rng.integers(1, len(letters) - 1)
-        kept = letters[i - 1], letters[i]
-        letters[i - 1 : i + 1] = (kept[::-1], kept[:1], (*kept, kept[1]))[rng.integers(3)]
+        first, second = letters[i - 1 : i + 1]
+        changed = (second, first), (first,), (first, second, second)
+        letters[i - 1 : i + 1] = changed[rng.integers(3)]
     return "".join(letters)
-
-
-def swapped(text, rng):
-    words = text.split()
-    i = rng.integers(1, len(words))
-    words[i - 1 : i + 1] = words[i - 1 : i + 1][::-1]
-    return " ".join(words)
 
 
 def dropped(text, rng):
@@ -166,7 +144,11 @@ def dropped(text, rng):
 
 
 def catalogs(text, rng):
-    return misspelled(swapped(dropped(text, rng), rng), rng)
+    """Drop a word, swap two, and misspell the text."""
+    words = dropped(text, rng).split()
+    i = rng.integers(1, len(words))
+    words[i - 1 : i + 1] = words[i - 1 : i + 1][::-1]
+    return misspelled(" ".join(words), rng)
 
 
 def plants(texts):
@@ -178,6 +160,7 @@ def plants(texts):
             old = [texts[row] for row in long[:600]]
             chosen = range(len(old))
         copies = {edit(old[row], rng): row for row in chosen}
-        new = [(text, row) for text, row in copies.items() if text not in set(old)]
+        known = set(old)
+        new = [(text, row) for text, row in copies.items() if text not in known]
         planted = {(row, len(old) + k) for k, (_, row) in enumerate(new)}
         yield edit.__name__, [*old, *(text for text, _ in new)], planted

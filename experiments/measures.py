@@ -29,14 +29,34 @@ def precisions(similarity, same):
     return (np.take_along_axis(same, order, axis=1) & among).sum(axis=1) / others
 
 
+def of_groups(vectors, codes):
+    """R-precision of each text by the cosines of vectors."""
+    units = unit(vectors)
+    return precisions(units @ units.T, codes[:, None] == codes)
+
+
+def of_places(units, places):
+    """Cosines of pairs of vectors of unit length, by their rows on both sides."""
+    first, second = (units[side] for side in places)
+    return (first * second).sum(axis=1)
+
+
 def correlations(grades, cosines):
     """Spearman's rho of each row of cosines with the grades."""
     return np.corrcoef(rankdata(np.vstack([grades, *cosines]), axis=1))[0, 1:]
 
 
-def of_pairs(A, B, grades):
-    """Spearman's rho of the cosines of two sides, times 100."""
-    return 100 * correlations(grades, [(unit(A) * unit(B)).sum(axis=1)])[0]
+def correlation(grades, cosines):
+    """Spearman's rho, times 100."""
+    return 100 * correlations(grades, [cosines])[0]
+
+
+def with_resamples(grades, cosines):
+    """Return rho of each row of cosines, (n_rows, 1 + resamples), times 100."""
+    cosines, rng = np.asarray(cosines), np.random.default_rng(0)
+    drawn = (rng.integers(len(grades), size=len(grades)) for _ in range(RESAMPLES))
+    of_drawn = (correlations(grades[places], cosines[:, places]) for places in drawn)
+    return 100 * np.transpose([correlations(grades, cosines), *of_drawn])
 
 
 def ndcg(similarity, grades):
@@ -45,12 +65,6 @@ def ndcg(similarity, grades):
     discount = 1 / np.log2(np.arange(2, 12))
     best = -np.sort(-grades, axis=1)[:, :10] @ discount
     return np.take_along_axis(grades, order, axis=1) @ discount / best
-
-
-def resampled(n, times=RESAMPLES, seed=0):
-    """Rows of each resample, the same for all contenders."""
-    rng = np.random.default_rng(seed)
-    return (rng.integers(n, size=n) for _ in range(times))
 
 
 def intervals(samples):

@@ -1,13 +1,13 @@
 """Which model are vectors of? Wrong answers of `provenance`, and rows of another model found.
 
-Each whitening is fitted on up to 300 texts of one of eight sets. "same, own set" are
-other texts of the set, "same, other sets" those of the seven other sets by the same model. The
-others are those of another model, and of other layers, poolings and prompts of the same one.
-Models of one width are MiniLM, e5 and the 384 leading columns of mpnet; and mpnet, and MiniLM
-beside e5. A sample has 20 texts, and "wrong" is the percentage of samples with a wrong
-answer: another model for the same one, or the same for anything else. "fits" is the number of
-sets whose whitening was accepted: the others do not identify a model, and are refused. A mixed
-index has 1, 5 or 20 % rows of another model, of texts of the same set.
+Each whitening is fitted on up to 300 texts of one of eight sets. "same" are texts of the seven
+other sets by the same model. The others are those of another model, and of other layers,
+poolings and prompts of the same one. Models of one width are MiniLM, e5 and the 384 leading
+columns of mpnet; and mpnet, and MiniLM beside e5. A sample has 20 texts, and "wrong" is the
+percentage of samples with a wrong answer: another model for the same one, or the same for
+anything else. "fits" is the number of sets whose whitening was accepted: the others do not
+identify a model, and are refused. A mixed index has 1, 5 or 20 % rows of another model, of
+texts of the same set.
 """
 
 from itertools import product
@@ -58,18 +58,16 @@ def vectors_of(encode, model, texts, variant=None):
 
 def rows(encode, options):
     names = options.only or SETS
-    for model in OTHERS:
-        texts = {name: texts_of(name) for name in names}
-        most = OF_MPNET if model == "mpnet" else MOST
-        new = {name: vectors_of(encode, model, texts[name][1][:most]) for name in names}
-        width, others = len(new[names[0]].T), []
-        for other, name in product(OTHERS[model], names):
-            some = texts[name][1][: OF_MPNET if "mpnet" in (model, other) else MOST]
-            X = vectors_of(encode, other, some)[:, :width]
-            others.append(("another model", name, X))
+    for model, others in OTHERS.items():
+        texts, n = {name: texts_of(name) for name in names}, n_texts(model)
+        new = {name: vectors_of(encode, model, texts[name][1][:n]) for name in names}
+        kinds = [("same", name, X) for name, X in new.items()]
+        for other, name in product(others, names):
+            X = vectors_of(encode, other, texts[name][1][: min(n, n_texts(other))])
+            kinds.append(("another model", name, X[:, : new[name].shape[1]]))
         for variant, name in product(VARIANTS, names):
             X = vectors_of(encode, model, texts[name][1][:FEW], variant)
-            others.append((variant, name, X))
+            kinds.append((variant, name, X))
         distances, index, n_accepted = {}, {}, 0
         for name in names:
             fitted = Whitening(power="auto").fit(vectors_of(encode, model, texts[name][0]))
@@ -78,30 +76,24 @@ def rows(encode, options):
             except ValueError:
                 continue
             n_accepted += 1
-            for source in names:
-                kind = "same, own set" if source == name else "same, other sets"
-                found = provenance(fitted, new[source]).distances
-                distances.setdefault(kind, []).append(found)
-            for kind, source, X in others:
-                where = "own set" if source == name else "other sets"
-                found = provenance(fitted, X)
-                distances.setdefault(f"{kind}, {where}", []).append(found.distances)
-                if source == name and kind == "another model":
+            for kind, source, X in kinds:
+                if source != name:
+                    of_kind = distances.setdefault(f"{kind}, other sets", [])
+                    of_kind.append(of_samples(provenance(fitted, X).distances))
+                elif kind == "another model":
                     mixed(fitted, new[name], X, index)
-        for kind, found in distances.items():
-            means = np.concatenate([of_samples(values) for values in found])
-            wrong = (means < 0.94) != kind.startswith("same")
-            row = {"model": model, "fits": n_accepted, "vectors": kind}
-            yield row | {"wrong": f"{100 * wrong.mean():.1f}"}
+        row = {"model": model, "fits": n_accepted}
+        for kind, means in distances.items():
+            wrong = (np.concatenate(means) < 0.94) != kind.startswith("same")
+            yield row | {"vectors": kind, "wrong": f"{100 * wrong.mean():.1f}"}
         for share, counts in index.items():
             true, marked, all_foreign = np.sum(counts, axis=0)
-            yield {
-                "model": model,
-                "fits": n_accepted,
-                "vectors": f"index, {100 * share:.0f} %",
-                "precision": f"{true / marked:.3f}",
-                "recall": f"{true / all_foreign:.3f}",
-            }
+            rates = {"precision": f"{true / marked:.3f}", "recall": f"{true / all_foreign:.3f}"}
+            yield row | {"vectors": f"index, {100 * share:.0f} %"} | rates
+
+
+def n_texts(model):
+    return OF_MPNET if model == "mpnet" else MOST
 
 
 def of_samples(values):

@@ -1,23 +1,20 @@
 """Which features and which calibration of a language model for which use.
 
-The features are those of `raw_sts`: means of the first and last layer, the last token with
-words around the text, the mean of the second of two texts, and the last two side by side. Uses
-are graded similarity (Spearman's rho of STS-B), pairs with labels (area under the ROC curve:
-questions and sentences that answer them, medical questions with the same meaning), and groups
-(R-precision, in two columns: three sets of many groups, and three of few or skewed ones). Pairs
-are fitted on their own texts; 300 pairs are drawn at random. For groups 400 texts are fitted
-and 400 others scored; "n_groups" knows their number. "value" is the mean over sets, "gain" that
-over raw vectors, "worst" that of the worst set.
+The features are those of `raw_sts`. Uses are graded similarity (Spearman's rho of STS-B), pairs
+with labels (area under the ROC curve: questions and sentences that answer them, medical
+questions with the same meaning), and groups (R-precision, in two columns: two sets of many
+groups, and four of few or skewed ones). Pairs are fitted on their own texts; 300 pairs are
+drawn at random. For groups 400 texts are fitted and 400 others scored; "n_groups" knows their
+number. "value" is the mean over sets, "gain" that over raw vectors, "worst" that of the worst
+set.
 """
 
 import numpy as np
 import pandas as pd
 from contenders import Near, chosen
-from data import DATA, pairs, side
-from measures import codes_of, correlations, precisions, unit
-from raw_depths import texts_of
-from raw_sts import FEATURES, side_by_side, stored
-from sklearn.base import clone
+from data import DATA, distinct, pairs, side, texts_of
+from measures import correlation, of_groups, of_places
+from raw_sts import FEATURES, mapped, stored
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 
@@ -39,10 +36,9 @@ STEPS = "raw", "StandardScaler", "PCA(128, whiten=True)", "exact", "default", "m
 def steps(n_groups=None):
     by_name = chosen(*STEPS)
     if n_groups is not None:
-        scaled, default = by_name["StandardScaler"], by_name["default"]
         known = Whitening(power="auto", n_groups=n_groups)
-        by_name["StandardScaler, near"] = make_pipeline(scaled, Near())
-        by_name["default, smoothed"] = make_pipeline(default, NeighborSmoothing())
+        by_name["StandardScaler, near"] = make_pipeline(by_name["StandardScaler"], Near())
+        by_name["default, smoothed"] = make_pipeline(by_name["default"], NeighborSmoothing())
         by_name["n_groups"] = known
         by_name["n_groups, smoothed"] = make_pipeline(known, NeighborSmoothing())
     return by_name
@@ -58,7 +54,7 @@ def rows(encode, options):
                 scores = paired(encode, options, feature, both[kept], grades[kept], use)
                 values.setdefault(fitted, {})[name] = scores
         for name, use in GROUPS.items():
-            values.setdefault(use, {})[name] = of_groups(encode, options, feature, name)
+            values.setdefault(use, {})[name] = grouped(encode, options, feature, name)
         for use, of_sets in values.items():
             table = pd.DataFrame(of_sets)
             gains = table - table.loc["raw"]
@@ -88,33 +84,24 @@ def encoded(encode, options, feature, texts):
 
 def paired(encode, options, feature, both, grades, use):
     """Return the score of each step, times 100, on pairs on whose texts it is fitted."""
-    texts, places = np.unique(both, return_inverse=True)
-    parts, sides = encoded(encode, options, feature, texts), places.reshape(both.shape).T
-    scores = {}
+    texts, places = distinct(both)
+    parts, scores = encoded(encode, options, feature, texts), {}
     for step, map_ in steps().items():
-        units = side_by_side(unit(clone(map_).fit_transform(part)) for part in parts)
-        cosines = (units[sides[0]] * units[sides[1]]).sum(axis=1)
-        if use == "similarity":
-            scores[step] = 100 * correlations(grades, [cosines])[0]
-        else:
-            scores[step] = 100 * roc_auc_score(grades, cosines)
+        scores[step] = score(use, mapped(map_, parts), places, grades)
     return scores
 
 
-def of_groups(encode, options, feature, name):
+def score(use, units, places, grades):
+    """Return Spearman's rho or, of labels, the area under the ROC curve, times 100."""
+    cosines = of_places(units, places)
+    if use == "similarity":
+        return correlation(grades, cosines)
+    return 100 * roc_auc_score(grades, cosines)
+
+
+def grouped(encode, options, feature, name):
     """Return the R-precision of each step, times 100."""
-    if name == "assistants":
-        entries = side(name)
-        fit_on, texts, codes = entries["fit"], entries["texts"], codes_of(entries["labels"])
-    else:
-        fit_on, texts, codes = texts_of(name, TEXTS, TEXTS)
-    fitted, scored = (encoded(encode, options, feature, t) for t in (fit_on, texts))
-    scores = {}
-    for step, map_ in steps(codes.max() + 1).items():
-        units = side_by_side(
-            unit(clone(map_).fit(X).transform(vectors))
-            for X, vectors in zip(fitted, scored, strict=True)
-        )
-        same = codes[:, None] == codes
-        scores[step] = 100 * precisions(units @ units.T, same).mean()
-    return scores
+    fit_on, texts, codes = texts_of(name, TEXTS, TEXTS)
+    parts = [encoded(encode, options, feature, of) for of in (fit_on, texts)]
+    maps = steps(codes.max() + 1).items()
+    return {step: 100 * of_groups(mapped(m, *parts), codes).mean() for step, m in maps}

@@ -10,27 +10,21 @@ the sets other than STS-B.
 """
 
 import numpy as np
-from data import (
-    LENGTH,
-    LENGTH_TWICE,
-    LENGTH_WITH_TEMPLATE,
-    STS,
-    TEMPLATE,
-    TWICE,
-    pairs,
-    sentences,
-)
-from measures import correlations, intervals, resampled, unit
+from contenders import chosen
+from data import STS, distinct, drawn_pairs, sentences
+from measures import intervals, of_places, unit, with_resamples
 from sklearn.base import clone
-from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from skcalib import NormalizingFlow, VectorStore, Whitening
 
-PLAIN = {"max_length": LENGTH}
-AROUND = {"max_length": LENGTH_WITH_TEMPLATE, "prompt": TEMPLATE, "pooling": "last"}
-SECOND = {"max_length": LENGTH_TWICE, "prompt": TWICE}
+# A language model that was not trained for similarity reads texts up to a length.
+PLAIN = {"max_length": 64}
+TEMPLATE = 'This sentence : "{text}" means in one word:"'
+AROUND = {"max_length": 84, "prompt": TEMPLATE, "pooling": "last"}
+# The text twice: a decoder has seen all of it when it reads the second (Springer et al., 2024).
+TWICE = "Rewrite the sentence: {text}\nRewritten sentence: {text}"
+SECOND = {"max_length": 140, "prompt": TWICE}
 FEATURES = {
     "last": [PLAIN],
     "first_last": [PLAIN | {"layers": "first_last"}],
@@ -43,18 +37,11 @@ FEATURES = {
     "side by side": [AROUND, SECOND],
 }
 STEPS = {
-    "raw": FunctionTransformer(),
-    "mean subtracted": StandardScaler(with_std=False),
-    "StandardScaler": StandardScaler(),
-    "PCA(128, whiten)": PCA(128, whiten=True, random_state=0),
-    "PCA(256, whiten)": PCA(256, whiten=True, random_state=0),
+    **chosen("raw", "StandardScaler", "PCA(256, whiten=True)", "exact", "default", "many"),
     "flow": NormalizingFlow(random_state=0),
-    "exact": Whitening(),
     "exact, 256": Whitening(256),
-    "auto": Whitening(power="auto"),
-    "many": Whitening(power="auto", n_groups="many"),
 }
-OF_OTHERS = {f"{step}, other texts": STEPS[step] for step in ("flow", "exact", "exact, 256")}
+OF_OTHERS = {f"{step}, other texts": STEPS[step] for step in ("flow", "exact, 256")}
 
 
 def stored(encode, options, **params):
@@ -73,9 +60,10 @@ def rows(encode, options):
             for name, step in OF_OTHERS.items():
                 steps[name] = FrozenEstimator(clone(step).fit(others))
         for name, (both, grades) in sets.items():
-            texts, places = np.unique(both, return_inverse=True)
-            vectors = [encoder.transform(list(texts)) for encoder in encoders]
-            of_sets[name] = of_set(steps, vectors, places.reshape(both.shape).T, grades)
+            texts, places = distinct(both)
+            vectors = [encoder.transform(texts) for encoder in encoders]
+            cosines = [of_places(mapped(step, vectors), places) for step in steps.values()]
+            of_sets[name] = with_resamples(grades, cosines)
         of_sets["mean"] = np.mean(list(of_sets.values()), axis=0)
         for name, samples in of_sets.items():
             ends = intervals(samples[:, 1:])
@@ -86,27 +74,8 @@ def rows(encode, options):
                 yield row | {"low": f"{low:+z.1f}", "high": f"{high:+z.1f}"}
 
 
-def drawn_pairs(name, most):
-    """Return pairs of a set and their grades: all, or of a set but STS-B some at random."""
-    both, grades = pairs(name)
-    order = np.random.default_rng(0).permutation(len(both))
-    order = order if name == "stsb" else order[:most]
-    return both[order], grades[order]
-
-
-def of_set(steps, vectors, places, grades):
-    """Return the correlations of the steps, (n_steps, 1 + resamples), times 100."""
-    cosines = []
-    for step in steps.values():
-        units = side_by_side(unit(clone(step).fit(X, None).transform(X)) for X in vectors)
-        first, second = (units[side] for side in places)
-        cosines.append((first * second).sum(axis=1))
-    cosines = np.array(cosines)
-    drawn = (correlations(grades[i], cosines[:, i]) for i in resampled(len(grades)))
-    return 100 * np.transpose([correlations(grades, cosines), *drawn])
-
-
-def side_by_side(parts):
-    """Concatenate vectors of unit length; the cosine is the mean of their cosines."""
-    parts = list(parts)
-    return np.hstack(parts) / len(parts) ** 0.5
+def mapped(step, fitted, vectors=None):
+    """Return a step's vectors of unit length by each part of a feature, side by side."""
+    pairs = zip(fitted, vectors or fitted, strict=True)
+    units = [unit(clone(step).fit(X, None).transform(Z)) for X, Z in pairs]
+    return np.hstack(units) / len(units) ** 0.5  # of unit length, too

@@ -1,6 +1,6 @@
 """Make a file of docs/results: the answer to one question, measured with one encoder.
 
-    SKCALIB_DATA=data/sts python experiments/run.py comparison --encoder e5 --models models
+    SKCALIB_DATA=data/sts python experiments/run.py search --encoder e5 --models models
 
 Each experiment is a module beside this one, with ``rows(encode, options)``; its docstring says
 what it measures. ``docs/results/NAME-ENCODER.csv`` has the rows, and ``docs/results/made.csv``
@@ -10,7 +10,6 @@ pages.
 """
 
 import argparse
-import csv
 import shlex
 import subprocess
 import sys
@@ -21,21 +20,27 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
+import pandas as pd
 from data import ENCODERS, Encoder
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "docs" / "results"
 PARTS = {"run", "data", "contenders", "measures", "classes"}
 NAMES = sorted(file.stem for file in HERE.glob("*.py") if file.stem not in PARTS)
-MADE = ["file", "command", "commit", "date", "seconds", "versions"]
 VERSIONS = "numpy", "scikit-learn", "torch", "transformers"
 
 
-def write(path, columns, rows):
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+def merged(path, rows):
+    """Return the rows of a file, with new ones in the place of those with their first cells."""
+    new = pd.DataFrame(rows, dtype=object)
+    if not path.exists():
+        return new
+    old, first = pd.read_csv(path, dtype=str, keep_default_na=False), new.columns[0]
+    return pd.concat([old[~old[first].isin(new[first])], new])
+
+
+def write(path, table):
+    table.to_csv(path, index=False, lineterminator="\n")
 
 
 def git(*words):
@@ -51,15 +56,11 @@ def remember(path, command, seconds):
         "command": command,
         "commit": git("rev-parse", "--short", "HEAD").strip() + "+" * bool(changed),
         "date": date.today().isoformat(),
-        "seconds": round(seconds),
+        "seconds": f"{seconds:.0f}",
         "versions": " ".join([f"python {python}", *(f"{p} {version(p)}" for p in VERSIONS)]),
     }
-    made, listed = path.with_name("made.csv"), {}
-    if made.exists():
-        with open(made, newline="", encoding="utf-8") as file:
-            listed = {known["file"]: known for known in csv.DictReader(file)}
-    listed[path.name] = row
-    write(made, MADE, (listed[name] for name in sorted(listed)))
+    made = path.with_name("made.csv")
+    write(made, merged(made, [row]).sort_values("file"))
 
 
 def main():
@@ -81,18 +82,11 @@ def main():
         print(*row.values(), sep=" | ", flush=True)
     parts = filter(None, [options.name.replace("_", "-"), options.encoder])
     path = options.results / f"{'-'.join(parts)}.csv"
-    if options.only and path.exists():  # the rows of other sets or jobs stay
-        first = next(iter(rows[0]))
-        made = {row[first] for row in rows}
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if row[first] not in made] + rows
-    write(path, list(dict.fromkeys(name for row in rows for name in row)), rows)
-    words = [options.name, *(["--encoder", options.encoder] if options.encoder else [])]
-    for name in ("most", "only"):
-        given = getattr(options, name)
-        if given is not None:
-            values = given if isinstance(given, list) else [given]
-            words += [f"--{name}", *(str(value) for value in values)]
+    write(path, merged(path, rows) if options.only else pd.DataFrame(rows, dtype=object))
+    words = [options.name]
+    for name in ("encoder", "most", "only"):
+        if given := getattr(options, name):
+            words += [f"--{name}", *(given if name == "only" else [str(given)])]
     command = f"python experiments/run.py {shlex.join(words)}"
     remember(path, command, time.perf_counter() - start)
 

@@ -1,17 +1,14 @@
 """Search with queries, beside what others would write in a few lines.
 
 Half of a set's queries, drawn five times, are scored by nDCG@10. The bank is 100 of the other
-half, without judgments; "none" has no bank.
+half, without judgments, or "none". "half of the means" and "the means" are subtracted from each
+side. "0.3 characters" adds this weight times the cosine of TF-IDF of characters. "search" is
+`SearchEncoder`, and "search of parts" searches parts of 100 words by the best one.
 
-"half of the means" and "the means" are subtracted from each side. "0.3 characters" adds this
-weight times the cosine of TF-IDF of characters. "BM25" and "reciprocal ranks" (of BM25 and
-cosines) see no bank. "search" is `SearchEncoder`, and "search of parts" searches parts of 100
-words, of which the best one counts for a document.
-
-"frequent answers" are questions of Banking77 against one question of each intent, which answers
-all of its intent. "tools" are requests that need two tools each, "CACM" verbose queries, and
-"meetings" have documents of 1,200 words, of which an encoder reads 256 tokens. The sentences of
-STS-B in Spanish, German and French search their English translations.
+"frequent answers" are questions of Banking77 against one question of each intent. "tools" are
+requests that need two tools each, "CACM" verbose queries, and "meetings" have documents of
+1,200 words, of which an encoder reads 256 tokens. The sentences of STS-B in Spanish, German and
+French search their English translations.
 
 "difference" is to cosines, and "worst" is that of the worst draw. In the rows of all sets these
 are the mean over sets, without "meetings", and the least mean of a set.
@@ -21,7 +18,7 @@ from itertools import chain
 
 import bm25s
 import numpy as np
-from data import MATCHES, cranfield, labeled, match, pairs
+from data import MATCHES, cranfield, labeled, lookup, match, pairs
 from measures import ndcg, unit
 from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -35,19 +32,24 @@ SETS = "Cranfield", "CACM", "tools", *MATCHES, "frequent answers", *LANGUAGES
 LONG = "meetings"  # whose documents are longer than what an encoder reads
 TEXTS = 500  # of STS-B in two languages
 PART = 100  # words
+WITHOUT_BANK = "BM25", "reciprocal ranks"
 
 
 def rows(encode, options):
     means = {}
     for name in options.only or (*SETS, LONG):
         found = {}
-        for bank, step, value, difference in of_set(encode, name):
-            found.setdefault((bank, step), []).append((value, difference))
-        for place, drawn in found.items():
-            value, difference = np.mean(drawn, axis=0)
+        for bank, steps in of_set(encode, name):
+            values = {step: 100 * scores.mean() for step, scores in steps.items()}
+            for step, value in values.items():
+                if bank == "none" or step not in WITHOUT_BANK:
+                    difference = value - values["cosines"]
+                    found.setdefault((bank, step), []).append((value, difference))
+        for place, draws in found.items():
+            value, difference = np.mean(draws, axis=0)
             if name != LONG:
                 means.setdefault(place, []).append((value, difference))
-            yield row(name, place, value, difference, np.min(drawn, axis=0)[1])
+            yield row(name, place, value, difference, np.min(draws, axis=0)[1])
     if options.only is None:
         for place, of_sets in means.items():
             yield row("all", place, *np.mean(of_sets, axis=0), np.min(of_sets, axis=0)[1])
@@ -66,15 +68,12 @@ def collection(encode, name):
         return cranfield()
     if name == "frequent answers":
         texts, intents = labeled("Banking77", "test", 1500)
-        names, codes = np.unique(intents, return_inverse=True)
-        first = np.array([np.flatnonzero(codes == code)[0] for code in range(len(names))])
+        names, first = np.unique(intents, return_index=True)
         others = np.setdiff1d(np.arange(len(texts)), first)
-        grades = (codes[others, None] == np.arange(len(names))).astype(float)
+        grades = (intents[others, None] == names).astype(float)
         return texts[first].tolist(), texts[others].tolist(), grades
     if name in LANGUAGES:
-        foreign, english = (
-            pairs(task)[0][:, 0] for task in (f"stsb-{LANGUAGES[name]}", "stsb")
-        )
+        foreign, english = pairs(f"stsb-{LANGUAGES[name]}")[0].T[0], pairs("stsb")[0].T[0]
         kept = np.unique(english, return_index=True)[1][:TEXTS]
         return english[kept].tolist(), foreign[kept].tolist(), np.eye(len(kept))
     found = match(name.lower())
@@ -82,48 +81,47 @@ def collection(encode, name):
     return documents, queries, found.belong.astype(float)
 
 
-def of_set(encode, name):
-    """Yield bank, step, nDCG@10 and its difference to cosines, by draw."""
+def of_set(encode, name, n_draws=DRAWS, mean=None):
+    """Yield a bank and nDCG@10 of each query, by step.
+
+    Without a bank, the mean of queries is that of the documents, or the given one.
+    """
     documents, queries, grades = collection(encode, name)
     answered = np.flatnonzero(grades.any(axis=1))
     queries, grades = [queries[i] for i in answered], grades[answered]
     D, Q = unit(encode(documents, True)), unit(encode(queries))
     # Without a bank, an encoder of queries is fitted on documents.
-    by_side = lookup(documents, D), lookup([*documents, *queries], np.vstack([D, Q]))
+    of_queries = lookup([*documents, *queries], np.vstack([D, Q]))
+    by_side = lookup(documents, D), of_queries
     characters, words = n_grams(documents, queries), bm25(documents, queries)
-    for seed in range(DRAWS):
+    for seed in range(n_draws):
         order = np.random.default_rng(seed).permutation(len(queries))
-        drawn, scored = order[: len(queries) // 2], order[len(queries) // 2 :]
-        banks = {"none": None}
-        if len(drawn) >= 0.8 * BANK:
-            banks[str(BANK)] = drawn[:BANK]
-        for bank, of_bank in banks.items():
-            mean = (D if of_bank is None else Q[of_bank]).mean(axis=0)
-            steps = contenders(D, Q[scored], characters[scored], mean)
-            if of_bank is None:
-                steps["BM25"] = words[scored]
-                steps["reciprocal ranks"] = ranks(steps["cosines"], words[scored])
-            texts = None if of_bank is None else [queries[i] for i in of_bank]
-            search = fitted(by_side, documents, texts)
-            asked = [queries[i] for i in scored]
-            steps["search"] = scores(search, asked)
+        drawn, scored = np.split(order, [len(queries) // 2])
+        new = [queries[i] for i in scored]
+        for bank in ([], drawn[:BANK]) if len(drawn) >= 0.8 * BANK else ([],):
+            texts = [queries[i] for i in bank] or None
+            without = D.mean(axis=0) if mean is None else mean
+            shift = Q[bank].mean(axis=0) if texts else without
+            steps = contenders(D, Q[scored], characters[scored], shift)
+            steps["BM25"] = words[scored]
+            steps["reciprocal ranks"] = ranks(steps["cosines"], words[scored])
+            steps["search"] = scores(by_side, documents, texts, new)
             if name == LONG:
-                steps["search of parts"] = of_parts(encode, documents, asked, texts)
-            value = {s: 100 * ndcg(found, grades[scored]).mean() for s, found in steps.items()}
-            for step in value:
-                yield bank, step, value[step], value[step] - value["cosines"]
+                steps["search of parts"] = of_parts(encode, documents, texts, new)
+            by_query = {step: ndcg(found, grades[scored]) for step, found in steps.items()}
+            yield str(BANK) if texts else "none", by_query
 
 
-def of_parts(encode, documents, asked, bank):
+def of_parts(encode, documents, bank, queries):
     """Return the scores of queries with documents, by the best part of each."""
     cut = [document.split() for document in documents]
     parts = [
         [" ".join(words[i : i + PART]) for i in range(0, len(words), PART)] for words in cut
     ]
-    by_side = TextEncoder(lambda texts: encode(texts, True)), TextEncoder(encode)
-    search = fitted(by_side, [*chain(*parts)], bank)
     first = np.cumsum([0, *map(len, parts[:-1])])
-    return np.maximum.reduceat(scores(search, asked), first, axis=1)
+    by_side = (lambda texts: encode(texts, True)), encode
+    found = scores(by_side, [*chain(*parts)], bank, queries)
+    return np.maximum.reduceat(found, first, axis=1)
 
 
 def contenders(D, Q, characters, mean):
@@ -155,25 +153,13 @@ def bm25(documents, queries):
 
 def ranks(*found):
     """Fuse scores by reciprocal ranks, with the usual constant of 60."""
-    orders = [
-        np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1) for scores in found
-    ]
-    return sum(1 / (61 + order) for order in orders)
+    orders = (np.argsort(-scores, axis=1, kind="stable") for scores in found)
+    return sum(1 / (61 + np.argsort(order, axis=1)) for order in orders)
 
 
-def lookup(texts, vectors):
-    """Return an encoder that looks vectors up."""
-    of_text = dict(zip(texts, vectors, strict=True))
-    return TextEncoder(lambda texts: np.array([of_text[text] for text in texts]))
-
-
-def fitted(by_side, documents, bank):
-    """Return a search by the encoders of documents and of queries."""
-    search = SearchEncoder(by_side[0], query_encoder=by_side[1])
-    return search.fit(documents, queries=bank)
-
-
-def scores(search, queries):
-    """Return the scores of queries with all documents."""
+def scores(by_side, documents, bank, queries):
+    """Return the scores of `SearchEncoder`, of queries with documents."""
+    search = SearchEncoder(TextEncoder(by_side[0]), query_encoder=TextEncoder(by_side[1]))
+    search.fit(documents, queries=bank)
     encoded = search.encode_query(queries)
     return encoded.dense @ search.vectors_.T + (encoded.sparse @ search.words_.T).toarray()

@@ -25,16 +25,21 @@ def test_r_precision_is_that_of_evaluate_labeled(groups):
     encoder = TextEncoder(lambda rows: vectors[[int(row) for row in rows]])
     rows = [str(i) for i in range(len(labels))]
     expected = evaluate_labeled(encoder, rows, labels, scores=["R-precision"]).scores[0]
-    units, codes = measures.unit(vectors), measures.codes_of(labels)
-    found = measures.precisions(units @ units.T, codes[:, None] == codes)
+    found = measures.of_groups(vectors, measures.codes_of(labels))
     assert 100 * found.mean() == pytest.approx(expected[0])
 
 
 def test_measures_of_pairs_and_of_queries():
     rng = np.random.default_rng(0)
     A, B, grades = rng.normal(size=(30, 4)), rng.normal(size=(30, 4)), rng.integers(5, size=30)
-    cosines = (measures.unit(A) * measures.unit(B)).sum(axis=1)
-    assert measures.of_pairs(A, B, grades) == pytest.approx(100 * spearman(grades, cosines))
+    cosines = measures.of_places(measures.unit(np.vstack([A, B])), np.arange(60).reshape(2, 30))
+    lengths = np.linalg.norm(A, axis=1) * np.linalg.norm(B, axis=1)
+    np.testing.assert_allclose(cosines, (A * B).sum(axis=1) / lengths)
+    expected = 100 * spearman(grades, cosines)
+    assert measures.correlation(grades, cosines) == pytest.approx(expected)
+    samples = measures.with_resamples(grades, [cosines, -cosines])
+    assert samples.shape == (2, 1 + measures.RESAMPLES)
+    assert samples[:, 0] == pytest.approx([expected, -expected])
     similarity, judged = rng.normal(size=(6, 40)), rng.integers(3, size=(6, 40))
     expected = ndcg_score(judged, similarity, k=10)
     assert measures.ndcg(similarity, judged).mean() == pytest.approx(expected)
