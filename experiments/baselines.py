@@ -1,10 +1,11 @@
 """Each job by skcalib and by the strongest few lines that one would write with scikit-learn.
 
 A row has the difference of "skcalib" to a step, and the interval of 95 % of a paired bootstrap
-over pairs, texts, queries or draws. Rows of the set "mean" have the mean over the sets of a
-job, of one encoder or of all, the interval by Student's t over these sets, and the worst
-difference. In the place of an encoder, "strongest" marks the line with the best mean of all.
-"near" adds the mean of the ten nearest fitted vectors, and "smoothed" is `NeighborSmoothing`.
+over pairs, texts, queries or draws. Rows of the set "mean" have the mean over the
+sets of a job, of one encoder or of all, the interval of the mean difference over these sets, by
+Student's t, and the worst difference of a set and encoder. In the place of an encoder,
+"strongest" marks the line with the best mean of all. "near" adds the mean of the ten nearest
+fitted vectors, and "smoothed" is `NeighborSmoothing`.
 
 - "similarity": Spearman's rho on the seven STS sets, fitted on STS-B's training sentences,
   1,000 with the raw model, SmolLM2, for which "skcalib" is `n_groups="many"`.
@@ -28,6 +29,7 @@ import warnings
 
 import answers
 import numpy as np
+import pandas as pd
 import raw_depths
 import raw_recipes
 import search
@@ -68,22 +70,30 @@ def rows(encode, options):
                     gains = np.subtract(steps[OURS], samples)
                     for group in (name, "all"):
                         of_sets = cells.setdefault((group, score), {}).setdefault(step, [])
-                        of_sets.append((samples[0], gains[0]))
+                        of_sets.append((data, samples[0], gains[0]))
                     yield row((job, name, data, score, step), samples[0], gains[:1], gains[1:])
         yield from means(job, cells)
 
 
 def means(job, cells):
-    """Yield the means of a job, and again that of the strongest line."""
+    """Yield the means of a job, and again that of the strongest line.
+
+    Encoders and features of one set are averaged first, since they are not independent.
+    """
     for (group, score), steps in cells.items():
-        values = {step: np.transpose(of_sets) for step, of_sets in steps.items()}
-        for step, (value, gains) in values.items():
-            yield row((job, group, "mean", score, step), value.mean(), gains)
+        columns = ["data", "value", "gain"]
+        tables = {step: pd.DataFrame(rows, columns=columns) for step, rows in steps.items()}
+        values = {step: table.groupby("data").mean() for step, table in tables.items()}
+        of_steps = [(group, step) for step in values]
         if group == "all":
             lines = [step for step in values if not re.search("skcalib|smoothed", step)]
-            best = max(lines, key=lambda step: values[step][0].mean())
-            value, gains = values[best]
-            yield row((job, "strongest", "mean", score, best), value.mean(), gains)
+            of_steps += [("strongest", max(lines, key=lambda step: values[step].value.mean()))]
+        for encoder, step in of_steps:
+            place = job, encoder, "mean", score, step
+            made = row(place, values[step].value.mean(), values[step].gain)
+            if "worst" in made:
+                made["worst"] = f"{tables[step].gain.min():+z.1f}"
+            yield made
 
 
 def row(place, value, gains, resamples=()):
