@@ -44,6 +44,7 @@ TRUSTED_TYPES = [
     "skcalib.encoders.recipe.Recipe",
     "skcalib.encoders.store.VectorStore",
     "skcalib.model_selection.self_retrieval.SelfRetrieval",
+    "skcalib.similarity.classifier._Scope",
     "skcalib.similarity.null.PairCounts",
     "skcalib.similarity.space.TextSpace",
 ]
